@@ -1,0 +1,23 @@
+"""Serving certificates: an authority, its leaves, their renewal, and TLS contexts that swap them while serving."""
+
+from certs.authority import CLOCK_SKEW, Authority, Pair
+from certs.context import ServingContext, server_context
+from certs.errors import CertificateError
+from certs.renewal import Validity, due_at, renewal
+from certs.selfsigned import SelfSigned
+from gpu.clock import Clock, utc_now
+
+__all__ = [
+    "CLOCK_SKEW",
+    "Authority",
+    "CertificateError",
+    "Clock",
+    "Pair",
+    "SelfSigned",
+    "ServingContext",
+    "Validity",
+    "due_at",
+    "renewal",
+    "server_context",
+    "utc_now",
+]

@@ -1,0 +1,79 @@
+"""TLS contexts for a server, and one that changes its certificate while it serves."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from certs.errors import CertificateError
+from certs.keyfile import secret_file
+from gpu.clock import Clock, utc_now
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from certs.authority import Pair
+
+
+def server_context(pair: Pair, *, now: datetime | None = None) -> ssl.SSLContext:
+    """A new server context with the pair loaded: TLS 1.2 or later, ALPN `http/1.1`.
+
+    Raises CertificateError when the pair has expired at `now` (aware; the wall clock's time if not given) or OpenSSL
+    does not accept it, for instance as its key is too weak. A pair that is not valid yet is taken, as the clock that
+    is wrong may be ours.
+    """
+    if (utc_now() if now is None else now) >= pair.not_after:
+        raise CertificateError(f"The certificate expired at {pair.not_after.isoformat()}.")
+    context = _bare_context()
+    try:
+        with secret_file(pair.certificate_pem + pair.key_pem) as path:
+            context.load_cert_chain(path)
+    except ssl.SSLError as error:
+        raise CertificateError(f"The certificate or its key was refused: {error.reason or error}.") from error
+    except OSError as error:
+        raise CertificateError(f"The certificate and its key could not be handed over: {error}.") from error
+    return context
+
+
+class ServingContext:
+    """A listening context that gives each handshake the current pair, so that pairs can be swapped while it serves.
+
+    Give `context` to whatever listens. `pair` is the current one. Raises what `server_context` raises. Swapping never
+    changes a context that is in use: connections that are open keep theirs, and sessions resume across a swap, since
+    tickets belong to the listening context.
+    """
+
+    def __init__(self, pair: Pair, *, clock: Clock = utc_now) -> None:
+        self._clock = clock
+        self._current = (pair, server_context(pair, now=clock()))
+        # It has no certificate of its own: there is none that could be served by mistake when it has grown old.
+        self._listening = _bare_context()
+        self._listening.sni_callback = self._choose
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context to listen with: the same object for ever."""
+        return self._listening
+
+    @property
+    def pair(self) -> Pair:
+        """The pair that the next handshake gets."""
+        return self._current[0]
+
+    def swap(self, pair: Pair) -> None:
+        """Serve `pair` from the next handshake on; raises what `server_context` raises, and then keeps the old one."""
+        self._current = (pair, server_context(pair, now=self._clock()))
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _listening: ssl.SSLContext) -> None:
+        # OpenSSL calls this for every ClientHello, with None as the name for clients that dial an IP address.
+        connection.context = self._current[1]
+
+
+def _bare_context() -> ssl.SSLContext:
+    # The versions and options of a connection come from the listening context, certificate and ALPN from the inner
+    # one: both are made here, so that they cannot disagree.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    return context

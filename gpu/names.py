@@ -1,0 +1,49 @@
+"""Every group, label, annotation, finalizer and well-known object name, once."""
+
+from typing import Final
+
+GROUP: Final = "gpu.cozystack.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+GPU_CLASS: Final = "GPUClass"
+GPU_DEVICE: Final = "GPUDevice"
+
+DEVICE_REFERENCE: Final = f"{GROUP}/device-reference"
+"""Label on a VMI: the name of the GPUDevice it uses. KubeVirt copies it to the virt-launcher pod."""
+
+DEVICE_TEMPLATE: Final = f"{GROUP}/device-template"
+"""Annotation on a VMI: the GPUDevice to build for it, as JSON."""
+
+TEMPLATE_DEVICE: Final = f"{GROUP}/template-device"
+"""Label on a GPUDevice that was built from a device-template annotation; its value is ``true``."""
+
+TAKEN_OVER: Final = f"{GROUP}/taken-over"
+"""Annotation on a template device: when another VMI last took it over, in RFC 3339.
+
+Writing it changes the resource version, so that whoever deletes the device on what it knew before is refused.
+"""
+
+DEVICE_FINALIZER: Final = f"{GROUP}/device"
+CLASS_FINALIZER: Final = f"{GROUP}/class-protection"
+
+SETTINGS: Final = "gpu-settings"
+"""ConfigMap in the release's namespace: the names that count as GPUs."""
+
+KUBEVIRT_GROUP: Final = "kubevirt.io"
+KUBEVIRT_VERSION: Final = "v1"
+KUBEVIRT_POOL_GROUP: Final = "pool.kubevirt.io"
+VMI: Final = "VirtualMachineInstance"
+VM: Final = "VirtualMachine"
+REPLICA_SET: Final = "VirtualMachineInstanceReplicaSet"
+POOL: Final = "VirtualMachinePool"
+MIGRATION: Final = "VirtualMachineInstanceMigration"
+
+MIGRATION_JOB: Final = "kubevirt.io/migrationJobUID"
+"""Label that virt-controller puts on a migration's target pod: the uid of the migration."""
+
+NODE_NAME_FIELD: Final = "metadata.name"
+"""The only key that a node selector term's ``matchFields`` knows (k8s.io/api/core/v1, NodeSelectorTerm)."""
+
+DELETION_FINALIZERS: Final = frozenset({"orphan", "foregroundDeletion"})
+"""The garbage collector's finalizers: the API server sets them for the propagation policy of a delete."""

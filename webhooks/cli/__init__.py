@@ -1,0 +1,16 @@
+"""The command line, where the rooms are put together."""
+
+import click
+
+from webhooks.cli.demo import demo
+from webhooks.cli.serve import serve
+
+
+@click.group(context_settings={"auto_envvar_prefix": "GPU_WEBHOOKS", "help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpu-webhooks")
+def main() -> None:
+    """GPU-aware admission for KubeVirt: tenants order GPUs by reference, never by raw name."""
+
+
+main.add_command(serve)
+main.add_command(demo)

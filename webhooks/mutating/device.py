@@ -1,0 +1,156 @@
+"""The device of a VMI that orders one by the device-template annotation: kept, taken over or built."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from gpu import template
+from gpu.errors import BuildRefused, CatalogError, Changed, NameTaken
+from gpu.gpudevice import GPUDevice
+from gpu.offer import Offer
+from gpu.template import DeviceTemplate, Maker
+from gpu.usage import idle_template_devices
+from gpu.vmi import VMISpec
+from webhooks.answer import Cause, Refusal, forbidden, unavailable
+from webhooks.context import Context
+from webhooks.facts import Facts, afresh, judged, judged_by_offer
+from webhooks.review import Request
+from webhooks.rules.order import order_is_offered
+from webhooks.rules.reference import Claimant, idle_device, usable_device, what_is_granted
+from webhooks.rules.vmi import no_more_entries_than_granted
+
+MOST_IDLE: Final = 64
+"""Template devices without a VMI that a namespace may have."""
+
+_TRIES: Final = 16
+_JUST_TOUCHED: Final = timedelta(seconds=5)
+_GONE: Final = unavailable("the device is gone")
+
+_Rule: TypeAlias = Callable[[Facts, str, DeviceTemplate, Claimant], GPUDevice | Refusal]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The device to use, the offer it was chosen by, and a line for the person who asked, if there is news."""
+
+    device: GPUDevice
+    offer: Offer
+    note: str = ""
+
+
+async def template_device(request: Request, context: Context, vmi: VMISpec, wanted: DeviceTemplate) -> Found | Refusal:
+    """The device that a device-template annotation has a VMI use.
+
+    A label beside the annotation keeps the device that it names; a label of nothing that exists is replaced. Raises
+    FieldError for malformed metadata and CatalogError for what can't be decided now.
+    """
+    search = _Search(request, context, Claimant(request.namespace, vmi.name, None), wanted)
+    if vmi.reference is not None:
+        kept = await search.keep(vmi.reference)
+        if kept is not None:
+            return kept if isinstance(kept, Refusal) else Found(kept, context.catalog.offer)
+
+    def judge(offer: Offer) -> Offer | Refusal:
+        if refusal := order_is_offered(offer, wanted.class_name, wanted.count, field=template.FIELD):
+            return refusal
+        grant = what_is_granted(wanted.device(request.namespace, vmi.name or "new"), offer)
+        if isinstance(grant, Refusal):
+            return grant
+        return no_more_entries_than_granted(vmi, grant, offer.names) or offer
+
+    offer = await judged_by_offer(judge, context.catalog)
+    if isinstance(offer, Refusal):
+        return offer
+    maker = Maker.of(vmi.metadata, request_uid="" if request.dry_run else request.uid)
+    found = await search.build(maker)
+    return found if isinstance(found, Refusal) else Found(found[0], offer, found[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    request: Request
+    context: Context
+    claimant: Claimant
+    wanted: DeviceTemplate
+
+    async def keep(self, reference: str) -> GPUDevice | Refusal | None:
+        """The device that the label names; None where there is none."""
+
+        return await self._claim(reference, usable_device, spare=_JUST_TOUCHED)
+
+    async def build(self, maker: Maker) -> tuple[GPUDevice, str] | Refusal:
+        """A device of its own: an earlier one of the same VM where that is idle, else a new one."""
+
+        namespace = self.request.namespace
+        for salt in range(_TRIES):
+            name = maker.device_name(self.wanted, salt=salt)
+            known = self.context.catalog.device(namespace, name) is not None
+            claimed = await self._claim(name, idle_device) if known else None
+            if claimed is None:
+                created = await self._create(name)
+                if created is not None:
+                    return created if isinstance(created, Refusal) else (created, self._note("built", created))
+                claimed = await self._claim(name, idle_device)
+            if isinstance(claimed, GPUDevice):
+                return claimed, self._note("took over", claimed)
+        raise CatalogError(f"no free name for a device was found in {_TRIES} tries")
+
+    def _note(self, what: str, device: GPUDevice) -> str:
+        mood = "would have " if self.request.dry_run else ""
+        return f"{mood}{what} GPUDevice {device.name}: {device.count} of class {device.class_name}"
+
+    async def _claim(self, name: str, rule: _Rule, *, spare: timedelta = timedelta()) -> GPUDevice | Refusal | None:
+        """The device after a write on it that tells others it is wanted; None where it does not exist.
+
+        Without that write the controller could delete an idle device at the moment at which a VMI comes to refer to it.
+        It is spared where the device was written on less than ``spare`` ago.
+        """
+        catalog, namespace = self.context.catalog, self.request.namespace
+
+        def judge(facts: Facts) -> GPUDevice | Refusal | None:
+            return rule(facts, name, self.wanted, self.claimant) if facts.device else None
+
+        device = await judged(lambda facts: judge(facts) or _GONE, catalog, namespace, name)
+        for _ in range(_TRIES):
+            if isinstance(device, Refusal):
+                return None if device is _GONE else device
+            now = self.context.clock()
+            if self.request.dry_run or (device.touched is not None and now - device.touched < spare):
+                return device
+            try:
+                device = await catalog.take_over(device, at=now)
+            except Changed:
+                device = judge(await afresh(catalog, namespace, name)) or _GONE
+                continue
+            self.context.devices("taken over")
+            return device
+        raise CatalogError(f"GPUDevice {name!r} was changed by others in {_TRIES} tries to take it over")
+
+    async def _create(self, name: str) -> GPUDevice | Refusal | None:
+        """The new device; None where the name is taken by now."""
+        if refusal := await self._too_many_idle():
+            return refusal
+        if self.request.dry_run:
+            return self.wanted.device(self.request.namespace, name)
+        try:
+            device = await self.context.catalog.build_device(self.request.namespace, name, self.wanted)
+        except NameTaken:
+            return None
+        except BuildRefused as error:
+            self.context.devices("refused")
+            cause = Cause(template.FIELD, f"its device can't be created: {error}")
+            return Refusal(code=error.code, reason=error.reason, causes=(cause,))
+        self.context.devices("built")
+        return device
+
+    async def _too_many_idle(self) -> Refusal | None:
+        """A namespace has at most 64 template devices without a VMI."""
+        catalog, namespace = self.context.catalog, self.request.namespace
+        if idle_template_devices(catalog.devices(namespace), catalog.vmis(namespace)) < MOST_IDLE:
+            return None
+        idle = idle_template_devices(await catalog.fresh_devices(namespace), await catalog.fresh_vmis(namespace))
+        if idle < MOST_IDLE:
+            return None
+        message = f"the namespace has {idle} devices from templates that no VM came for, and {MOST_IDLE} are the most"
+        return forbidden(template.FIELD, message, "wait two minutes until they are gone, or delete some")
