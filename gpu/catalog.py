@@ -78,6 +78,9 @@ class Catalog(Protocol):
     async def fresh_pods(self, namespace: str, vmi_uid: str) -> Sequence[Pod]:
         """The pods of a VMI, read afresh."""
 
+    async def fresh_migration(self, namespace: str, uid: str) -> Migration | None:
+        """A migration, by its uid, read afresh."""
+
     async def claimed_classes(self, namespace: str, *, claim: str | None, template: str | None) -> frozenset[str]:
         """The DeviceClasses that a ResourceClaim or a ResourceClaimTemplate asks for, read afresh.
 

@@ -12,17 +12,19 @@ def claimed_device_classes(obj: Mapping[str, Any]) -> frozenset[str]:
     Reads every served version of resource.k8s.io: ``exactly`` and ``firstAvailable``, and the request itself, where
     v1beta1 has the class. Raises FieldError.
     """
-    spec = fields.optional_object(obj, "spec", "") or {}
+    spec, path = fields.optional_object(obj, "spec", "") or {}, "spec"
     if obj.get("kind") == "ResourceClaimTemplate":
-        spec = fields.optional_object(spec, "spec", "spec") or {}
-    devices = fields.optional_object(spec, "devices", "spec") or {}
-    return frozenset(_classes(devices))
+        spec, path = fields.optional_object(spec, "spec", path) or {}, "spec.spec"
+    devices = fields.optional_object(spec, "devices", path) or {}
+    return frozenset(_classes(devices, f"{path}.devices"))
 
 
-def _classes(devices: Mapping[str, Any]) -> Iterator[str]:
-    for index, request in enumerate(fields.objects(devices, "requests", "spec.devices")):
-        path = f"spec.devices.requests[{index}]"
-        exactly = fields.optional_object(request, "exactly", path) or {}
-        for ask in (request, exactly, *fields.objects(request, "firstAvailable", path)):
-            if name := fields.optional_text(ask, "deviceClassName", path):
+def _classes(devices: Mapping[str, Any], at: str) -> Iterator[str]:
+    for index, request in enumerate(fields.objects(devices, "requests", at)):
+        path = f"{at}.requests[{index}]"
+        asks = [(request, path), (fields.optional_object(request, "exactly", path) or {}, f"{path}.exactly")]
+        alternatives = fields.objects(request, "firstAvailable", path)
+        asks += [(ask, f"{path}.firstAvailable[{place}]") for place, ask in enumerate(alternatives)]
+        for ask, where in asks:
+            if name := fields.optional_text(ask, "deviceClassName", where):
                 yield name

@@ -26,6 +26,11 @@ def clip(text: str, longest: int = 63) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
+def printable(text: str) -> str:
+    """``text`` with a question mark for each character that can't be shown, such as a line's end or an escape."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
 def child(path: str, key: str) -> str:
     """The field path of a member; keys that hold a dot or a slash stand in brackets, as Kubernetes writes them."""
     if "." in key or "/" in key or not key:
@@ -103,7 +108,7 @@ def text_map(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, str
         return {}
     for name, item in value.items():
         if not isinstance(item, str):
-            raise _wrong(child(child(path, key), name) if item is not None else child(path, key), "a string", item)
+            raise _wrong(child(child(path, key), name), "a string", item)
     return cast("Mapping[str, str]", value)
 
 

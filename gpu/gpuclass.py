@@ -12,16 +12,22 @@ from gpu.quantity import quantity
 MOST_GPUS: Final = 16
 """GPUs that one device may order at the very most, whatever its class says."""
 
+_OF_DEVICE_CLASSES: Final = "deviceclass.resource.kubernetes.io/"
 _MODES: Final = ("Passthrough", "VGPU")
 _RESOURCE_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)/"
                                    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")  # fmt: skip
 _DEVICE_PLUGIN: Final = "spec.source.devicePlugin"
 
 
-def is_extended(name: str) -> bool:
-    """Whether a resource name can stand for a GPU: it has a domain, and neither Kubernetes's nor KubeVirt's own."""
+def is_sellable(name: str) -> bool:
+    """Whether a class can sell a resource of this name: it has a domain, neither Kubernetes's nor KubeVirt's own."""
     domain, slash, _ = name.rpartition("/")
     return bool(slash) and not (domain in {"kubernetes.io", "devices.kubevirt.io"} or domain.endswith(".kubernetes.io"))
+
+
+def is_extended(name: str) -> bool:
+    """Whether a resource name can stand for a GPU: one that a class can sell, or that of a DeviceClass (DRA)."""
+    return is_sellable(name) or name.startswith(_OF_DEVICE_CLASSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +134,7 @@ def _source(spec: Mapping[str, Any]) -> DevicePlugin | None:
         return None
     plugin = fields.required_object(source, "devicePlugin", "spec.source")
     name = fields.required_text(plugin, "resourceName", _DEVICE_PLUGIN)
-    if not _RESOURCE_NAME.fullmatch(name) or not is_extended(name):
+    if not _RESOURCE_NAME.fullmatch(name) or not is_sellable(name):
         raise FieldError(
             f"{_DEVICE_PLUGIN}.resourceName",
             "must be an extended resource with a vendor's domain, such as nvidia.com/GH100_H200_SXM_141GB",

@@ -45,19 +45,19 @@ class GPUDevice:
 
     namespace: str
     name: str
-    uid: str | None
-    resource_version: str | None
-    deleting: bool
-    touched: datetime | None
-    from_template: bool
     class_name: str
     count: int
-    phase: str
-    resource_name: str | None
-    node_name: str | None
-    binding: Binding | None
-    migration: Reservation | None
-    waiting: str | None
+    uid: str | None = None
+    resource_version: str | None = None
+    deleting: bool = False
+    touched: datetime | None = None
+    from_template: bool = False
+    phase: str = "Pending"
+    resource_name: str | None = None
+    node_name: str | None = None
+    binding: Binding | None = None
+    migration: Reservation | None = None
+    waiting: str | None = None
 
     @property
     def held(self) -> bool:

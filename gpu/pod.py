@@ -116,16 +116,22 @@ def required_terms(pod: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     return fields.objects(parent, _TERMS, path)
 
 
-def _names_node(term: Mapping[str, Any], node: str) -> bool:
-    wanted = {"key": names.NODE_NAME_FIELD, "operator": "In", "values": [node]}
-    requirements = term.get("matchFields")
-    return isinstance(requirements, list) and wanted in requirements
+def _match_fields(pod: Mapping[str, Any]) -> list[Sequence[dict[str, Any]]]:
+    path = ".".join(_AFFINITY)
+    return [
+        fields.objects(term, "matchFields", fields.child(path, f"{_TERMS}[{index}]"))
+        for index, term in enumerate(required_terms(pod))
+    ]
+
+
+def _names(node: str) -> dict[str, Any]:
+    return {"key": names.NODE_NAME_FIELD, "operator": "In", "values": [node]}
 
 
 def is_pinned(pod: Mapping[str, Any], node: str) -> bool:
     """Whether a pod can run on no other node: every term of its required node affinity names it. Raises FieldError."""
-    terms = required_terms(pod)
-    return bool(terms) and all(_names_node(term, node) for term in terms)
+    terms = _match_fields(pod)
+    return bool(terms) and all(_names(node) in requirements for requirements in terms)
 
 
 def pin(pod: Mapping[str, Any], node: str) -> list[Operation]:
@@ -133,19 +139,17 @@ def pin(pod: Mapping[str, Any], node: str) -> list[Operation]:
 
     Terms are alternatives, so each of them gets the node, by ``matchFields`` on ``metadata.name``. Raises FieldError.
     """
-    requirement = {"key": names.NODE_NAME_FIELD, "operator": "In", "values": [node]}
-    terms = required_terms(pod)
+    requirement = _names(node)
+    terms = _match_fields(pod)
     if not terms:
         return [patch.put(pod, (*_AFFINITY, _TERMS), [{"matchFields": [requirement]}])]
     operations = []
-    for index, term in enumerate(terms):
-        if _names_node(term, node):
-            continue
+    for index, requirements in enumerate(terms):
         at = patch.pointer(*_AFFINITY, _TERMS, index, "matchFields")
-        if fields.objects(term, "matchFields", fields.child(".".join(_AFFINITY), f"{_TERMS}[{index}]")):
-            operations.append(patch.add(f"{at}/-", requirement))
-        else:
+        if not requirements:
             operations.append(patch.add(at, [requirement]))
+        elif requirement not in requirements:
+            operations.append(patch.add(f"{at}/-", requirement))
     return operations
 
 
@@ -197,7 +201,8 @@ def owning_vmi(metadata: Mapping[str, Any]) -> str | None:
     owner = controller_owner(metadata, "metadata")
     if owner is None or owner.get("kind") != names.VMI:
         return None
-    group = str(owner.get("apiVersion") or "").partition("/")[0]
+    version = fields.optional_text(owner, "apiVersion", "metadata.ownerReferences[]") or ""
+    group = version.partition("/")[0]
     return fields.optional_text(owner, "uid", "metadata.ownerReferences[]") if group == names.KUBEVIRT_GROUP else None
 
 

@@ -19,6 +19,10 @@ class Grant:
     resource_name: str
     count: int
 
+    def with_names(self, gpu_names: AbstractSet[str]) -> AbstractSet[str]:
+        """The GPU resource names with the granted one: what a device holds is a GPU, whatever is published by now."""
+        return gpu_names | {self.resource_name}
+
 
 def granted(device: GPUDevice, gpu_class: GPUClass | None) -> Grant | None:
     """What a device grants: of the resource it holds, else of its class's; None where neither is known."""

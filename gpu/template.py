@@ -41,7 +41,9 @@ class DeviceTemplate:
 
     def device(self, namespace: str, name: str) -> GPUDevice:
         """The GPUDevice as it will be, before it is created."""
-        return GPUDevice.from_dict(self.manifest(namespace, name))
+        return GPUDevice(
+            namespace=namespace, name=name, class_name=self.class_name, count=self.count, from_template=True
+        )
 
 
 def read_template(text: str) -> DeviceTemplate:
