@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpu.errors import FieldError
-from gpu.fields import clip
+from gpu.fields import clip, printable
 from gpu.patch import Operation
 
 _MOST_CAUSES: Final = 16
@@ -34,15 +34,20 @@ class Refusal:
     @property
     def message(self) -> str:
         """The sentence for the person who asked: where, what is wrong, what to do."""
-        shown = [f"{clip(c.field, _LONGEST_FIELD)}: {c.message}" if c.field else c.message for c in self.shown_causes]
-        if hidden := len(self.causes) - len(shown):
-            shown.append(f"and {hidden} more like these")
-        return clip("; ".join([*shown, self.advice] if self.advice else shown), _LONGEST)
+        shown = [f"{c.field}: {c.message}" if c.field else c.message for c in self.shown_causes]
+        hidden = len(self.causes) - len(shown)
+        end = [f"and {hidden} more like these"] if hidden else []
+        end += [clip(self.advice, _LONGEST // 2)] if self.advice else []
+        room = _LONGEST - sum(len(part) + len("; ") for part in end)
+        return printable("; ".join([clip("; ".join(shown), room), *end]))
 
     @property
     def shown_causes(self) -> tuple[Cause, ...]:
-        """The causes that an answer carries; a thousand entries don't make a thousand lines."""
-        return self.causes[:_MOST_CAUSES]
+        """The causes that an answer carries; a thousand entries or a hostile name don't make a thousand lines."""
+        return tuple(
+            Cause(printable(clip(c.field, _LONGEST_FIELD)), printable(clip(c.message, _LONGEST)), c.reason)
+            for c in self.causes[:_MOST_CAUSES]
+        )
 
 
 @dataclass(frozen=True, slots=True)

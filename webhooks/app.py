@@ -1,5 +1,7 @@
 """The aiohttp application: transport, apart from decision."""
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, TypeAlias
@@ -12,10 +14,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from gpu.catalog import Catalog
 from gpu.clock import Clock, utc_now
 from gpu.errors import CatalogError, FieldError
-from gpu.fields import clip
-from webhooks.answer import Answer, Refusal, failed, malformed, unavailable
+from gpu.fields import clip, printable
+from webhooks.answer import LET_IN, Answer, Refusal, failed, malformed, unavailable
 from webhooks.context import Context
-from webhooks.kinds import version_is_known
+from webhooks.kinds import is_family, version_is_known
 from webhooks.metrics import Metrics
 from webhooks.mutating import mutate
 from webhooks.review import Request, Unjudgeable, UnreadableReviewError, decode, encode
@@ -25,6 +27,12 @@ from webhooks.validating import validate
 _log = structlog.get_logger("gpu-webhooks")
 
 Decide: TypeAlias = Callable[[Request, Context], Awaitable[Answer]]
+
+_TIMEOUT: Final = re.compile(r"([1-9]|[12][0-9]|30)s")
+_PATIENCE: Final = 10
+"""Seconds that the API server waits where ``timeoutSeconds`` is not set (admissionregistration.k8s.io/v1)."""
+_FOR_THE_WAY_BACK: Final = 0.1
+"""The part of the caller's time that is left to the answer."""
 
 
 class Admission:
@@ -58,20 +66,26 @@ class Admission:
     async def _serve(self, call: web.Request, path: str, decide: Decide) -> web.Response:
         self._open += 1
         try:
-            return await self._read(call, path, decide)
+            until = asyncio.get_running_loop().time() + _seconds(call)
+            return await self._read(call, path, decide, until)
         finally:
             self._open -= 1
             self._last_end = perf_counter()
 
-    async def _read(self, call: web.Request, path: str, decide: Decide) -> web.Response:
-        if call.content_type != "application/json":
-            return self._no_verdict(path, "content type", 415, "UnsupportedMediaType", "send application/json")
+    async def _read(self, call: web.Request, path: str, decide: Decide, until: float) -> web.Response:
+        compressed = call.headers.get("Content-Encoding", "identity").lower() != "identity"
+        if compressed or call.content_type != "application/json":
+            message = "send application/json, not compressed"
+            return self._no_verdict(path, "content type", 415, "UnsupportedMediaType", message)
         try:
-            body = await call.read()
+            async with asyncio.timeout_at(until):
+                body = await call.read()
         except web.HTTPRequestEntityTooLarge:
             most = self.context.settings.largest_body
             return self._no_verdict(path, "too large", 413, "RequestEntityTooLarge", f"the body is over {most} bytes")
-        except ConnectionError:
+        except TimeoutError:
+            return self._no_verdict(path, "late", 408, "Timeout", "the body was not whole in time")
+        except (OSError, web.RequestPayloadError):
             return self._no_verdict(
                 path, "lost", 400, "BadRequest", "the connection was lost before the body was whole"
             )
@@ -80,39 +94,48 @@ class Admission:
         self.in_flight += 1
         start = perf_counter()
         try:
-            return await self._answer(body, path, decide)
+            return await self._answer(body, path, decide, until)
         finally:
             self.in_flight -= 1
             self.metrics.seconds.labels(path).observe(perf_counter() - start)
 
-    async def _answer(self, body: bytes, path: str, decide: Decide) -> web.Response:
+    async def _answer(self, body: bytes, path: str, decide: Decide, until: float) -> web.Response:
         try:
             request = decode(body)
         except UnreadableReviewError as error:
             return self._no_verdict(path, "unreadable", 400, "BadRequest", str(error))
         if isinstance(request, Unjudgeable):
-            _log.warning("unjudgeable", path=path, uid=clip(request.uid), why=request.refusal.message)
+            _log.warning("unjudgeable", path=path, uid=_shown(request.uid), why=request.refusal.message)
             self.metrics.failures.labels(path, "unreadable").inc()
             return self._response(200, encode(request.uid, Answer(request.refusal)))
-        answer = await self._judged(request, path, decide)
+        answer = await self._judged(request, path, decide, until)
         if answer.refusal is not None:
             _log_refusal(path, request, answer.refusal)
         self.metrics.count(path, request.kind, request.operation, _verdict(answer))
         return self._response(200, encode(request.uid, answer))
 
-    async def _judged(self, request: Request, path: str, decide: Decide) -> Answer:
+    async def _judged(self, request: Request, path: str, decide: Decide, until: float) -> Answer:
+        """The answer; what VMIs are made from is never refused, not even for a failure of our own."""
+        answer = await self._decided(request, path, decide, until)
+        return LET_IN if answer.refusal is not None and is_family(request) else answer
+
+    async def _decided(self, request: Request, path: str, decide: Decide, until: float) -> Answer:
         if refusal := version_is_known(request):
             return Answer(refusal)
         try:
-            return await decide(request, self.context)
+            async with asyncio.timeout_at(until):
+                return await decide(request, self.context)
         except FieldError as error:
             return Answer(malformed(error))
+        except TimeoutError:
+            self.metrics.failures.labels(path, "late").inc()
+            return Answer(unavailable("this could not be decided in the time that the call has", "try again"))
         except CatalogError as error:
             self.metrics.failures.labels(path, "catalog").inc()
             return Answer(unavailable(f"this can't be decided now: {error}", "try again"))
         except Exception:  # noqa: BLE001 - the one place where a failure of our code becomes an answer
             self.metrics.failures.labels(path, "code").inc()
-            _log.exception("failed", path=path, uid=clip(request.uid), kind=clip(request.kind))
+            _log.exception("failed", path=path, uid=_shown(request.uid), kind=_shown(request.kind))
             return Answer(failed(clip(request.uid)))
 
     def _no_verdict(self, path: str, cause: str, code: int, reason: str, message: str) -> web.Response:
@@ -129,6 +152,16 @@ class Admission:
         return response
 
 
+def _seconds(call: web.Request) -> float:
+    """The seconds that the caller gives: the API server says ``?timeout=5s``, the webhook's ``timeoutSeconds``."""
+    match = _TIMEOUT.fullmatch(call.query.get("timeout", ""))
+    return (int(match[1]) if match else _PATIENCE) * (1 - _FOR_THE_WAY_BACK)
+
+
+def _shown(text: str, longest: int = 63) -> str:
+    return printable(clip(text, longest))
+
+
 def _verdict(answer: Answer) -> str:
     if answer.refusal is None:
         return "patched" if answer.patch else "admitted"
@@ -140,13 +173,13 @@ def _log_refusal(path: str, request: Request, refusal: Refusal) -> None:
     _log.info(
         "refused",
         path=path,
-        uid=clip(request.uid),
-        user=clip(request.username, 253),
-        operation=clip(request.operation),
-        kind=clip(request.kind),
-        namespace=clip(request.namespace),
-        name=clip(request.name, 253),
-        fields=[clip(cause.field, 253) for cause in refusal.shown_causes if cause.field],
+        uid=_shown(request.uid),
+        user=_shown(request.username, 253),
+        operation=_shown(request.operation),
+        kind=_shown(request.kind),
+        namespace=_shown(request.namespace),
+        name=_shown(request.name, 253),
+        fields=[cause.field for cause in refusal.shown_causes if cause.field],
         code=refusal.code,
         why=refusal.message,
         dry_run=request.dry_run,

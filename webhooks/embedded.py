@@ -47,8 +47,10 @@ class EmbeddedCatalog:
             try:
                 catalog.add(obj)
             except FieldError as error:
-                name = fields.clip(str((obj.get("metadata") or {}).get("name")))
-                raise ManifestError(f"{file}: {obj['kind']} {name!r}: {error}") from None
+                metadata = obj.get("metadata")
+                name = metadata.get("name") if isinstance(metadata, dict) else None
+                shown = f" {fields.clip(name)!r}" if isinstance(name, str) else ""
+                raise ManifestError(f"{file}: {fields.clip(obj['kind'])}{shown}: {error}") from None
         return catalog
 
     def add(self, obj: Mapping[str, Any]) -> None:
@@ -100,7 +102,7 @@ class EmbeddedCatalog:
 
     def migration(self, namespace: str, uid: str) -> Migration | None:
         """See Catalog."""
-        return next((found for found in self._memory.migrations[namespace].values() if found.uid == uid), None)
+        return self._memory.migration(namespace, uid)
 
     async def fresh_offer(self) -> Offer:
         """See Catalog."""
@@ -130,6 +132,10 @@ class EmbeddedCatalog:
     async def fresh_pods(self, namespace: str, vmi_uid: str) -> Sequence[Pod]:
         """See Catalog."""
         return self._truth.pods_of(namespace, vmi_uid)
+
+    async def fresh_migration(self, namespace: str, uid: str) -> Migration | None:
+        """See Catalog."""
+        return self._truth.migration(namespace, uid)
 
     async def claimed_classes(self, namespace: str, *, claim: str | None, template: str | None) -> frozenset[str]:
         """See Catalog."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpu.catalog import Catalog
+from gpu.catalog import Catalog, Migration
 from gpu.gpudevice import GPUDevice, is_device_name
 from gpu.offer import Offer
 from gpu.pod import Pod
@@ -27,6 +27,7 @@ class Facts:
     holder: VMI | None
     pods: Sequence[Pod]
     referrers: Sequence[VMI]
+    fresh: bool
 
     @property
     def in_use(self) -> bool:
@@ -44,6 +45,7 @@ def remembered(catalog: Catalog, namespace: str, name: str) -> Facts:
         holder=catalog.vmi(namespace, binding.name) if binding else None,
         pods=catalog.pods(namespace, binding.uid) if binding else (),
         referrers=catalog.referrers(namespace, name) if device else (),
+        fresh=False,
     )
 
 
@@ -53,14 +55,21 @@ async def afresh(catalog: Catalog, namespace: str, name: str) -> Facts:
     Raises CatalogError. A name that no device can have is not asked for: it may not be fit for a URL either.
     """
     if not is_device_name(name):
-        return Facts(offer=await catalog.fresh_offer(), device=None, holder=None, pods=(), referrers=())
+        return Facts(offer=await catalog.fresh_offer(), device=None, holder=None, pods=(), referrers=(), fresh=True)
     offer, device = await asyncio.gather(catalog.fresh_offer(), catalog.fresh_device(namespace, name))
     if device is None:
-        return Facts(offer=offer, device=None, holder=None, pods=(), referrers=())
+        return Facts(offer=offer, device=None, holder=None, pods=(), referrers=(), fresh=True)
     holder = await catalog.fresh_vmi(namespace, device.binding.name) if device.binding else None
     pods = await catalog.fresh_pods(namespace, device.binding.uid) if device.binding else ()
     referrers = await catalog.fresh_referrers(namespace, name)
-    return Facts(offer=offer, device=device, holder=holder, pods=pods, referrers=referrers)
+    return Facts(offer=offer, device=device, holder=holder, pods=pods, referrers=referrers, fresh=True)
+
+
+async def known_migration(catalog: Catalog, namespace: str, uid: str | None) -> Migration | None:
+    """The migration of that uid; one that memory lacks is looked for afresh. Raises CatalogError."""
+    if not uid:
+        return None
+    return catalog.migration(namespace, uid) or await catalog.fresh_migration(namespace, uid)
 
 
 async def judged(

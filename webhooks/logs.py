@@ -6,6 +6,28 @@ from typing import Any
 
 import orjson
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
+
+from gpu.fields import clip, printable
+
+
+class _Forwarder(logging.Handler):
+    """Hands on what libraries log. What a peer got wrong on the wire is one line, without a traceback."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        log = structlog.get_logger(record.name)
+        if isinstance(error, (HttpProcessingError, RequestPayloadError)):
+            log.warning("not HTTP", why=printable(clip(" ".join(str(error).split()), 253)))
+        else:
+            log.log(record.levelno, record.getMessage(), exc_info=error)
+
+
+# Without the local variables of the frames: whole objects are among them.
+_TRACEBACKS: Any = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
 
 
 def configure_logs(*, style: str, level: str) -> None:
@@ -14,17 +36,20 @@ def configure_logs(*, style: str, level: str) -> None:
         render: Any = structlog.processors.JSONRenderer(serializer=lambda event, **_: orjson.dumps(event, default=str))
         logger_factory: Any = structlog.BytesLoggerFactory(file=sys.stderr.buffer)
     else:
-        render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        plain = structlog.dev.plain_traceback
+        render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
         logger_factory = structlog.PrintLoggerFactory(file=sys.stderr)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([structlog.processors.dict_tracebacks] if style == "json" else []),
+            *([_TRACEBACKS] if style == "json" else []),
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=logger_factory,
         cache_logger_on_first_use=True,
     )
+    root = logging.getLogger()
+    root.handlers = [*(handler for handler in root.handlers if not isinstance(handler, _Forwarder)), _Forwarder()]

@@ -14,7 +14,14 @@ class ManifestError(Exception):
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads what the Kubernetes API would be sent: a date stays the string that it is in JSON."""
+    """Reads what the Kubernetes API would be sent: dates and keys stay the strings that they are in JSON."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """See yaml.constructor.BaseConstructor."""
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -45,7 +52,7 @@ def _documents(file: Path) -> Iterator[object]:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ManifestError(f"{file}{line}: {error.problem or 'not YAML'}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ManifestError(f"{file}: not YAML: {str(error).splitlines()[0]}") from None
     except OSError as error:
         raise ManifestError(f"{file}: {error.strerror}") from None

@@ -38,7 +38,7 @@ class Metrics:
         )
         self.failures = Counter(
             "gpu_webhooks_failures",
-            "Calls without a verdict: code, catalog, unreadable, too large, content type, busy, lost.",
+            "Calls without a verdict: code, catalog, unreadable, too large, content type, busy, lost, late.",
             ["path", "cause"],
             registry=self.registry,
         )

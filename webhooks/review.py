@@ -68,13 +68,17 @@ def decode(body: bytes) -> Request | Unjudgeable:
         raise UnreadableReviewError("the body is no AdmissionReview with a request.uid to answer to")
     version = review.get("apiVersion")
     if version != API_VERSION or review.get("kind") != "AdmissionReview":
-        found = f"{fields.clip(str(review.get('kind')))} of {fields.clip(str(version))}"
+        found = f"{_shown(review.get('kind'))} of {_shown(version)}"
         message = f"must be AdmissionReview of {API_VERSION}, not {found}; set admissionReviewVersions to [v1]"
         return Unjudgeable(uid, bad_request("apiVersion", message))
     try:
         return _request(request, uid)
     except FieldError as error:
         return Unjudgeable(uid, bad_request(error.path, error.problem))
+
+
+def _shown(value: object) -> str:
+    return fields.clip(value) if isinstance(value, str) else fields.described(value)
 
 
 def _request(request: Mapping[str, Any], uid: str) -> Request:
@@ -115,7 +119,7 @@ def encode(uid: str, answer: Answer) -> bytes:
 
 def _one_line(text: str) -> str:
     """A warning ends up in an HTTP header: no control characters, nothing over what the API server lets through."""
-    return fields.clip("".join(char if char.isprintable() else "?" for char in text), _LONGEST_WARNING)
+    return fields.clip(fields.printable(text), _LONGEST_WARNING)
 
 
 def status(refusal: Refusal) -> dict[str, Any]:

@@ -53,7 +53,9 @@ class Server:
             raise
 
     async def _site(self, app: web.Application, port: int, tls: ssl.SSLContext | None) -> int:
-        runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=5.0)
+        runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=5.0, auto_decompress=False
+        )
         self._runners.append(runner)
         await runner.setup()
         site = web.TCPSite(runner, self._listen.host, port, ssl_context=tls, backlog=1024)

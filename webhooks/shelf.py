@@ -37,7 +37,7 @@ class Shelf:
         self.quotas: Table[int] = defaultdict(dict)
         self._classes: Table[GPUClass] = defaultdict(dict)
         self._settings: Table[GPUSettings] = defaultdict(dict)
-        self.offer = Offer({}, None)
+        self.offer = Offer({}, GPUSettings.of_classes(()))
         self._kinds: Mapping[str, tuple[Table[Any], Callable[[Mapping[str, Any]], object]]] = {
             names.GPU_CLASS: (self._classes, GPUClass.from_dict),
             names.GPU_DEVICE: (self.devices, GPUDevice.from_dict),
@@ -58,6 +58,7 @@ class Shelf:
         table, read = self._kinds[kind]
         value = read(obj)
         if value is None:
+            self.drop(kind, namespace, name)
             return
         table[namespace][name] = value
         self.objects[f"{kind}/{namespace}"][name] = obj
@@ -85,6 +86,10 @@ class Shelf:
     def referrers(self, namespace: str, device: str) -> Sequence[VMI]:
         """The VMIs whose device-reference label names the device."""
         return [vmi for vmi in self.vmis[namespace].values() if vmi.device == device]
+
+    def migration(self, namespace: str, uid: str) -> Migration | None:
+        """A migration, by its uid."""
+        return next((found for found in self.migrations[namespace].values() if found.uid == uid), None)
 
     def pods_of(self, namespace: str, vmi_uid: str) -> Sequence[Pod]:
         """The pods whose controller owner is the VMI."""

@@ -24,7 +24,7 @@ def vmi_template(obj: Mapping[str, Any]) -> tuple[Mapping[str, Any], str] | None
     Raises FieldError for a wrong type on the way.
     """
     parent, path = obj, ""
-    for key in TEMPLATE_PATHS.get(str(obj.get("kind")), ()):
+    for key in TEMPLATE_PATHS.get(fields.optional_text(obj, "kind", "") or "", ()):
         found = fields.optional_object(parent, key, path)
         if found is None:
             return None
@@ -39,7 +39,7 @@ def vmi_of(obj: Mapping[str, Any], *, namespace: str) -> dict[str, Any]:
     VirtualMachine has its name, the others a ``generateName``. Raises FieldError.
     """
     found = vmi_template(obj)
-    template = found[0] if found else {}
+    template, path = found or ({}, "")
     metadata = fields.required_object(obj, "metadata", "")
     name = fields.optional_text(metadata, "name", "metadata") or ""
     owner = {
@@ -50,7 +50,7 @@ def vmi_of(obj: Mapping[str, Any], *, namespace: str) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    marks = fields.optional_object(template, "metadata", "") or {}
+    marks = fields.optional_object(template, "metadata", path) or {}
     vmi_metadata = {key: marks[key] for key in ("labels", "annotations") if marks.get(key) is not None}
     naming = {"name": name} if obj.get("kind") == names.VM else {"generateName": name}
     return {
@@ -69,7 +69,7 @@ def launcher_of(vmi: Mapping[str, Any], *, name: str | None = None) -> dict[str,
     """
     metadata = fields.required_object(vmi, "metadata", "")
     spec = VMISpec.read(vmi)
-    devices = Counter(name for entry in (*spec.gpus, *spec.host_devices) if (name := entry.get("deviceName")))
+    devices = Counter(device for entry in (*spec.gpus, *spec.host_devices) if (device := entry.get("deviceName")))
     counted = {resource: str(amount) for resource, amount in devices.items()}
     vmi_name = str(metadata["name"])
     owner = {

@@ -76,7 +76,7 @@ def serve(catalog: Path, **options: Any) -> None:
     configure_logs(style=options["log_format"], level=options["log_level"])
     try:
         found = EmbeddedCatalog.from_directory(catalog)
-    except ManifestError as error:
+    except (ManifestError, OSError) as error:
         raise click.ClickException(str(error)) from None
     settings = Settings(
         kubevirt_namespace=options["kubevirt_namespace"],

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from gpu import template
@@ -46,25 +47,33 @@ async def template_device(request: Request, context: Context, vmi: VMISpec, want
     FieldError for malformed metadata and CatalogError for what can't be decided now.
     """
     search = _Search(request, context, Claimant(request.namespace, vmi.name, None), wanted)
+    catalog = context.catalog
     if vmi.reference is not None:
         kept = await search.keep(vmi.reference)
+        if isinstance(kept, Refusal):
+            return kept
         if kept is not None:
-            return kept if isinstance(kept, Refusal) else Found(kept, context.catalog.offer)
+            offer = await judged_by_offer(partial(_enough, kept, vmi), catalog)
+            return offer if isinstance(offer, Refusal) else Found(kept, offer)
 
     def judge(offer: Offer) -> Offer | Refusal:
-        if refusal := order_is_offered(offer, wanted.class_name, wanted.count, field=template.FIELD):
-            return refusal
-        grant = what_is_granted(wanted.device(request.namespace, vmi.name or "new"), offer)
-        if isinstance(grant, Refusal):
-            return grant
-        return no_more_entries_than_granted(vmi, grant, offer.names) or offer
+        refusal = order_is_offered(offer, wanted.class_name, wanted.count, field=template.FIELD)
+        return refusal or _enough(wanted.device(request.namespace, vmi.name or "new"), vmi, offer)
 
-    offer = await judged_by_offer(judge, context.catalog)
+    offer = await judged_by_offer(judge, catalog)
     if isinstance(offer, Refusal):
         return offer
     maker = Maker.of(vmi.metadata, request_uid="" if request.dry_run else request.uid)
     found = await search.build(maker)
     return found if isinstance(found, Refusal) else Found(found[0], offer, found[1])
+
+
+def _enough(device: GPUDevice, vmi: VMISpec, offer: Offer) -> Offer | Refusal:
+    """The offer, where by it the device grants as many GPUs as the VMI has entries for."""
+    grant = what_is_granted(device, offer)
+    if isinstance(grant, Refusal):
+        return grant
+    return no_more_entries_than_granted(vmi, grant, grant.with_names(offer.names)) or offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +99,15 @@ class _Search:
             if claimed is None:
                 created = await self._create(name)
                 if created is not None:
-                    return created if isinstance(created, Refusal) else (created, self._note("built", created))
+                    return created if isinstance(created, Refusal) else (created, self._note(created, "built", "built"))
                 claimed = await self._claim(name, idle_device)
             if isinstance(claimed, GPUDevice):
-                return claimed, self._note("took over", claimed)
+                return claimed, self._note(claimed, "took over", "taken over")
         raise CatalogError(f"no free name for a device was found in {_TRIES} tries")
 
-    def _note(self, what: str, device: GPUDevice) -> str:
-        mood = "would have " if self.request.dry_run else ""
-        return f"{mood}{what} GPUDevice {device.name}: {device.count} of class {device.class_name}"
+    def _note(self, device: GPUDevice, did: str, done: str) -> str:
+        what = f"would have {done}" if self.request.dry_run else did
+        return f"{what} GPUDevice {device.name}: {device.count} of class {device.class_name}"
 
     async def _claim(self, name: str, rule: _Rule, *, spare: timedelta = timedelta()) -> GPUDevice | Refusal | None:
         """The device after a write on it that tells others it is wanted; None where it does not exist.

@@ -48,9 +48,10 @@ def _rewritten(vmi: VMISpec, device: GPUDevice, offer: Offer, notes: list[str]) 
     grant = what_is_granted(device, offer)
     if isinstance(grant, Refusal):
         return Answer(grant)
-    if refusal := no_more_entries_than_granted(vmi, grant, offer.names):
+    gpu_names = grant.with_names(offer.names)
+    if refusal := no_more_entries_than_granted(vmi, grant, gpu_names):
         return Answer(refusal)
     label = stamp(vmi, device.name)
-    change = rewrite(vmi, grant=grant, gpu_names=offer.names)
+    change = rewrite(vmi, grant=grant, gpu_names=gpu_names)
     warnings = [clip(line, _LONGEST_WARNING) for line in (*notes, *change.changes)]
     return Answer(None, [label, *change.operations] if label else change.operations, warnings)

@@ -7,9 +7,10 @@ from typing import Any
 from gpu import names
 from gpu.catalog import Migration
 from gpu.gpudevice import GPUDevice
+from gpu.offer import Offer
 from gpu.pod import Pod, PodClaim, PodRequest, is_pinned
 from gpu.rewrite import Grant
-from webhooks.answer import Cause, Refusal, conflict, forbidden, merged
+from webhooks.answer import Cause, Refusal, conflict, forbidden, merged, unavailable
 
 _AFFINITY = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 _RETRY = "virt-controller tries again by itself"
@@ -135,9 +136,12 @@ def no_other_pod_has_the_gpus(
     return None
 
 
-def claims_ask_for_no_gpu(claim: PodClaim, asked: AbstractSet[str], device_classes: AbstractSet[str]) -> Refusal | None:
-    """A pod's resource claims and claim templates ask for no DeviceClass that stands for GPUs."""
-    raw = sorted(asked & device_classes)
+def claims_ask_for_no_gpu(claim: PodClaim, asked: AbstractSet[str], offer: Offer) -> Refusal | None:
+    """A pod's resource claims and claim templates ask for no DeviceClass that the settings count as GPUs."""
+    if asked and offer.settings is None:
+        message = f"whether the DeviceClass {min(asked)!r} stands for GPUs can't be told"
+        return unavailable(f"{message}: the ConfigMap {names.SETTINGS} is missing", "try again once it is published")
+    raw = sorted(asked & offer.device_class_names)
     if not raw:
         return None
     named = claim.claim or claim.template

@@ -59,15 +59,15 @@ def device_is_free(facts: Facts, claimant: Claimant) -> Refusal | None:
 def _other_user(facts: Facts, claimant: Claimant) -> str | None:
     """The name of another VMI that uses the device.
 
-    In the mutating phase a VMI of the claimant's own name counts as itself: as long as it exists the claimant can't be
-    created, and once it is gone the claimant is the one that follows it.
+    In the mutating phase a VMI of the claimant's own name counts as itself, if it exists in truth: the claimant can't
+    be created beside it. Memory may still have one that is gone, whose pod runs on.
     """
     if facts.device is None or facts.device.binding is None or not facts.in_use:
         return None
     binding = facts.device.binding
     if claimant.uid is None:
         exists = facts.holder is not None and facts.holder.uid == binding.uid
-        return None if exists and binding.name == claimant.name else binding.name
+        return None if exists and facts.fresh and binding.name == claimant.name else binding.name
     return None if binding.uid == claimant.uid else binding.name
 
 

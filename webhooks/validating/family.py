@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpu import fields, names
-from gpu.errors import CatalogError, FieldError
+from gpu.errors import FieldError
 from gpu.vmi import VMISpec
 from webhooks.answer import Refusal, malformed
 from webhooks.context import Context
@@ -15,12 +15,13 @@ from webhooks.validating.vmi import validate_vmi
 from webhooks.virtcontroller import vmi_of, vmi_template
 
 _MOST: Final = 8
+_CONFLICT: Final = 409
 
 
 async def warn_about(request: Request, context: Context) -> list[str]:
     """What its author should know now, each a line: what would be refused at the start of its VMIs, and what surprises.
 
-    Nothing is said of what is being deleted, and of an update that leaves the template alone.
+    Nothing is said of what is being deleted, and of an update that leaves the template alone. Raises CatalogError.
     """
     try:
         obj = request.manifest()
@@ -28,13 +29,23 @@ async def warn_about(request: Request, context: Context) -> list[str]:
         if found is None or _is_deleting(obj) or _is_same(found[0], request.old_object):
             return []
         vmi = vmi_of(obj, namespace=request.namespace)
-        warnings = _surprises(obj, VMISpec.read(vmi), found[1])
+        warnings = _surprises(obj, _read(vmi, found[1]), found[1])
         refusal = await _start(_creation_of(request, vmi), context)
     except FieldError as error:
         return [f"{error}: its VMIs would be refused"]
-    except CatalogError:
+    except RecursionError:  # too deep to be compared
         return []
-    return [*_refused(refusal, found[1]), *warnings] if refusal else warnings
+    if refusal is None or (refusal.code == _CONFLICT and request.old_object is not None and obj["kind"] != names.VM):
+        return warnings  # a set's VMIs have names of their own, so that the one that has the device may be among them
+    return [*_refused(refusal, found[1]), *warnings]
+
+
+def _read(vmi: Mapping[str, Any], path: str) -> VMISpec:
+    """Read a VMI that is made from the template at ``path``. Raises FieldError with the path in there."""
+    try:
+        return VMISpec.read(vmi)
+    except FieldError as error:
+        raise FieldError(f"{path}.{error.path}", error.problem, reason=error.reason) from None
 
 
 def _creation_of(request: Request, vmi: dict[str, Any]) -> Request:

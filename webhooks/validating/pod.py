@@ -10,6 +10,7 @@ from gpu.offer import Offer
 from gpu.pod import PodRequest, extended_resources, owning_vmi, pod_claims, pod_requests
 from webhooks.answer import Refusal
 from webhooks.context import Context
+from webhooks.facts import known_migration
 from webhooks.review import Request
 from webhooks.rules.pod import (
     claims_ask_for_no_gpu,
@@ -33,12 +34,13 @@ async def validate_pod(request: Request, context: Context) -> Refusal | None:
 
 async def _claims(request: Request, context: Context) -> Refusal | None:
     catalog = context.catalog
-    device_classes = catalog.offer.device_class_names
-    for claim in pod_claims(request.manifest()) if device_classes else ():
+    offer = catalog.offer
+    nothing_to_look_for = offer.settings is not None and not offer.device_class_names
+    for claim in () if nothing_to_look_for else pod_claims(request.manifest()):
         asked = await catalog.claimed_classes(request.namespace, claim=claim.claim, template=claim.template)
-        if claims_ask_for_no_gpu(claim, asked, device_classes):
-            device_classes = (await catalog.fresh_offer()).device_class_names
-            if refusal := claims_ask_for_no_gpu(claim, asked, device_classes):
+        if claims_ask_for_no_gpu(claim, asked, offer):
+            offer = await catalog.fresh_offer()
+            if refusal := claims_ask_for_no_gpu(claim, asked, offer):
                 return refusal
     return None
 
@@ -61,7 +63,7 @@ async def _resources(request: Request, context: Context) -> Refusal | None:
         or gpu_pods_belong_to_a_vmi(launcher.vmi_uid)
         or gpu_pods_have_a_device(launcher.reference)
     )
-    return refusal or await launcher.refusal(requests, offer, context)
+    return refusal or await launcher.refusal(requests, offer, context) or settings_are_there(offer, asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class _Launcher:
         device = device_exists(found, self.reference, namespace=self.namespace)
         if isinstance(device, Refusal):
             return device
-        migration = catalog.migration(self.namespace, self.migration_uid) if self.migration_uid else None
+        migration = await known_migration(catalog, self.namespace, self.migration_uid)
         if refusal := device_serves(device, self.vmi_uid, self.migration_uid, migration):
             return refusal
         grant = what_is_granted(device, offer)

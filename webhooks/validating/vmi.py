@@ -54,14 +54,14 @@ async def _without_device(vmi: VMISpec, context: Context) -> Refusal | None:
 
 async def _with_device(vmi: VMISpec, reference: str, request: Request, context: Context) -> Refusal | None:
     wanted = read_template(vmi.template) if vmi.template is not None else None
-    claimant = Claimant(request.namespace, vmi.name, str(vmi.metadata.get("uid") or ""))
+    claimant = Claimant(request.namespace, vmi.name, fields.optional_text(vmi.metadata, "uid", "metadata") or "")
 
     def judge(facts: Facts) -> Refusal | None:
         device = _device(facts, reference, wanted, claimant, dry_run=request.dry_run)
         grant = device if isinstance(device, Refusal) else what_is_granted(device, facts.offer)
         if isinstance(grant, Refusal):
             return grant
-        return _spec(vmi, grant, facts.offer.names) or names_can_be_judged(vmi, facts.offer)
+        return _spec(vmi, grant, grant.with_names(facts.offer.names)) or names_can_be_judged(vmi, facts.offer)
 
     return await judged(judge, context.catalog, request.namespace, reference)
 
