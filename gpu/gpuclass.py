@@ -12,7 +12,9 @@ from gpu.quantity import quantity
 MOST_GPUS: Final = 16
 """GPUs that one device may order at the very most, whatever its class says."""
 
-_OF_DEVICE_CLASSES: Final = "deviceclass.resource.kubernetes.io/"
+OF_DEVICE_CLASSES: Final = "deviceclass.resource.kubernetes.io/"
+"""What every DeviceClass is an extended resource under, by its name (k8s.io/api/resource/v1, DeviceClassSpec)."""
+
 _MODES: Final = ("Passthrough", "VGPU")
 _RESOURCE_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)/"
                                    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")  # fmt: skip
@@ -27,7 +29,7 @@ def is_sellable(name: str) -> bool:
 
 def is_extended(name: str) -> bool:
     """Whether a resource name can stand for a GPU: one that a class can sell, or that of a DeviceClass (DRA)."""
-    return is_sellable(name) or name.startswith(_OF_DEVICE_CLASSES)
+    return is_sellable(name) or name.startswith(OF_DEVICE_CLASSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

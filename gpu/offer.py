@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu import fields
-from gpu.gpuclass import GPUClass
+from gpu.gpuclass import OF_DEVICE_CLASSES, GPUClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,12 @@ class Offer:
     classes: Mapping[str, GPUClass]
     settings: GPUSettings | None
     names: frozenset[str] = field(init=False)
-    """The GPU resource names: those of the settings and those of every class."""
+    """The GPU resource names: those of the settings, those of every class, those of guarded DeviceClasses."""
 
     def __post_init__(self) -> None:
         published = self.settings.resource_names if self.settings else frozenset()
-        object.__setattr__(self, "names", published | _sold(self.classes.values()))
+        guarded = {f"{OF_DEVICE_CLASSES}{name}" for name in self.device_class_names}
+        object.__setattr__(self, "names", published | guarded | _sold(self.classes.values()))
 
     @property
     def device_class_names(self) -> frozenset[str]:

@@ -202,7 +202,7 @@ def owning_vmi(metadata: Mapping[str, Any]) -> str | None:
     if owner is None or owner.get("kind") != names.VMI:
         return None
     version = fields.optional_text(owner, "apiVersion", "metadata.ownerReferences[]") or ""
-    group = version.partition("/")[0]
+    group = version.rpartition("/")[0]
     return fields.optional_text(owner, "uid", "metadata.ownerReferences[]") if group == names.KUBEVIRT_GROUP else None
 
 

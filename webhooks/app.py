@@ -84,7 +84,7 @@ class Admission:
             most = self.context.settings.largest_body
             return self._no_verdict(path, "too large", 413, "RequestEntityTooLarge", f"the body is over {most} bytes")
         except TimeoutError:
-            return self._no_verdict(path, "late", 408, "Timeout", "the body was not whole in time")
+            return self._no_verdict(path, "slow body", 408, "Timeout", "the body was not whole in time")
         except (OSError, web.RequestPayloadError):
             return self._no_verdict(
                 path, "lost", 400, "BadRequest", "the connection was lost before the body was whole"
@@ -169,8 +169,9 @@ def _verdict(answer: Answer) -> str:
 
 
 def _log_refusal(path: str, request: Request, refusal: Refusal) -> None:
-    """One line: who, what, where, why."""
-    _log.info(
+    """One line: who, what, where, why; a warning for what could not be decided."""
+    log = _log.warning if refusal.code >= 500 else _log.info
+    log(
         "refused",
         path=path,
         uid=_shown(request.uid),

@@ -27,7 +27,8 @@ class EmbeddedCatalog:
     """A catalog that holds what it was given and what is built in it; memory and truth are the same.
 
     It does two things that a cluster's controller does: where no ``gpu-settings`` is given the names are those of its
-    classes, and a template device that no VMI came for goes after two minutes. It holds no devices: give them a status.
+    classes, and a template device that no VMI came for within two minutes goes when the next one is built. It holds no
+    devices: give them a status.
     """
 
     def __init__(self, *, clock: Clock = utc_now) -> None:

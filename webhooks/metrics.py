@@ -38,7 +38,7 @@ class Metrics:
         )
         self.failures = Counter(
             "gpu_webhooks_failures",
-            "Calls without a verdict: code, catalog, unreadable, too large, content type, busy, lost, late.",
+            "What went wrong: code, catalog, late, unreadable, too large, content type, busy, slow body, lost.",
             ["path", "cause"],
             registry=self.registry,
         )

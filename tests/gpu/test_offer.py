@@ -54,7 +54,12 @@ def test_a_gpu_resource_name_is_one_of_the_settings_or_of_a_class() -> None:
 
     offer = Offer({"h200": gpu_class("h200", "nvidia.com/H200", "nvidia.com/OLD")}, settings)
 
-    assert offer.names == {"nvidia.com/RETIRED", "nvidia.com/H200", "nvidia.com/OLD"}
+    assert offer.names == {
+        "nvidia.com/RETIRED",
+        "nvidia.com/H200",
+        "nvidia.com/OLD",
+        "deviceclass.resource.kubernetes.io/gpu.x",
+    }
     assert offer.device_class_names == {"gpu.x"}
 
 

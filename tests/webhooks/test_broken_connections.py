@@ -125,7 +125,7 @@ async def test_a_broken_chunk_in_a_body_is_waited_for_no_longer_than_the_deadlin
         answered = await reader.readuntil(b"\r\n")
 
     assert answered.startswith(b"HTTP/1.1 408")
-    assert [(line["event"], line["cause"]) for line in log_lines] == [("no verdict", "late")]
+    assert [(line["event"], line["cause"]) for line in log_lines] == [("no verdict", "slow body")]
     writer.transport.abort()
 
 

@@ -69,7 +69,12 @@ def test_the_examples_are_read(catalog: InMemoryCatalog) -> None:
 
     assert catalog.synced
     assert sorted(offer.classes) == ["h200", "l40s-24q"]
-    assert offer.names == {H200, "nvidia.com/L40S-24Q", "nvidia.com/GA100_A100_PCIE_40GB"}
+    assert offer.names == {
+        H200,
+        "nvidia.com/L40S-24Q",
+        "nvidia.com/GA100_A100_PCIE_40GB",
+        "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+    }
     assert offer.device_class_names == {"gpu.nvidia.com"}
     assert sorted(found.name for found in catalog.devices("tenant-a")) == ["desk-gpu", "lab-gpu", "my-gpu"]
     assert [vmi.name for vmi in catalog.referrers("tenant-a", "desk-gpu")] == ["desk"]

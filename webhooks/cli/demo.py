@@ -73,7 +73,7 @@ async def _demo(examples: Path, manifests: list[dict[str, Any]]) -> int:
     click.echo(f"\nThe service was told to stop and ended with {code}.")
     if not wrong and not code:
         click.secho(f"All {len(STORIES)} stories ended as they should.", fg="green", bold=True)
-        click.echo("Go on: gpu-webhooks serve --catalog examples/catalog, and read docs/ for what each verdict means.")
+        click.echo("Go on: .venv/bin/gpu-webhooks serve --catalog examples/catalog; docs/admission.md has the rules.")
     return wrong + (code != 0)
 
 
@@ -131,8 +131,9 @@ def _show(step: Step) -> None:
     verdict = click.style(step.verdict, fg=_COLOURS[step.verdict], bold=True)
     click.echo(f"   {'/' + step.path:<10}{step.subject:<34}{verdict}")
     for operation in step.reply.patch:
-        value = f" = {orjson.dumps(operation['value']).decode()}" if "value" in operation else ""
-        _show_line(f"{operation['op']:<7}{operation['path']}{value}", fg="cyan")
+        click.secho(f"      {operation['op']:<7}{operation['path']}", fg="cyan")
+        if "value" in operation:
+            click.secho(f"             {orjson.dumps(operation['value']).decode()}", fg="cyan")
     for warning in step.reply.warnings:
         _show_line(f"warning: {warning}", dim=True)
     if not step.reply.allowed:

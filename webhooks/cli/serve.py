@@ -41,14 +41,14 @@ _option = partial(click.option, show_default=True, show_envvar=True)
     "platform_groups",
     multiple=True,
     default=sorted(_DEFAULTS.platform_groups),
-    help="Group of the platform's own callers.",
+    help="Group of the platform's own callers; replaces the default; in the variable by spaces.",
 )
 @_option(
     "--platform-user",
     "platform_users",
     multiple=True,
     default=sorted(_DEFAULTS.platform_users),
-    help="User that is the platform's own.",
+    help="User that is the platform's own; replaces the default; in the variable by spaces.",
 )
 @_option(
     "--largest-body",

@@ -18,7 +18,7 @@ from webhooks.context import Context
 from webhooks.facts import Facts, afresh, judged, judged_by_offer
 from webhooks.review import Request
 from webhooks.rules.order import order_is_offered
-from webhooks.rules.reference import Claimant, idle_device, usable_device, what_is_granted
+from webhooks.rules.reference import Claimant, idle_device, what_is_granted
 from webhooks.rules.vmi import no_more_entries_than_granted
 
 MOST_IDLE: Final = 64
@@ -86,7 +86,7 @@ class _Search:
     async def keep(self, reference: str) -> GPUDevice | Refusal | None:
         """The device that the label names; None where there is none."""
 
-        return await self._claim(reference, usable_device, spare=_JUST_TOUCHED)
+        return await self._claim(reference, idle_device, spare=_JUST_TOUCHED)
 
     async def build(self, maker: Maker) -> tuple[GPUDevice, str] | Refusal:
         """A device of its own: an earlier one of the same VM where that is idle, else a new one."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from gpu import names
+from gpu import fields, names
 from gpu.catalog import Migration
 from gpu.gpudevice import GPUDevice
 from gpu.offer import Offer
@@ -118,6 +118,11 @@ def node_for(device: GPUDevice, migration_uid: str | None) -> str | None:
 
 def pod_stays_on_its_node(pod: Mapping[str, Any], node: str) -> Refusal | None:
     """A GPU pod has a required node affinity, and every term of it names the node that its GPUs are held on."""
+    placed = (fields.optional_object(pod, "spec", "") or {}).get("nodeName")
+    if placed and placed != node:
+        return forbidden(
+            "spec.nodeName", f"places the pod past the scheduler, and its GPUs are held on {node!r}", _RETRY
+        )
     if is_pinned(pod, node):
         return None
     message = f"does not hold the pod to node {node!r} in every term, where its GPUs are held"

@@ -52,7 +52,9 @@ def device_is_free(facts: Facts, claimant: Claimant) -> Refusal | None:
     return conflict(
         REFERENCE_FIELD,
         f"GPUDevice {facts.device.name!r} is in use by VirtualMachineInstance {user!r}",
-        "stop that VM first, or order another device",
+        "stop that VM first, or order another device"
+        if user != claimant.name
+        else "its pod of an earlier run still runs: virt-controller tries again once it is gone",
     )
 
 
@@ -111,12 +113,16 @@ def usable_device(facts: Facts, name: str, wanted: DeviceTemplate | None, claima
 
 
 def idle_device(facts: Facts, name: str, wanted: DeviceTemplate, claimant: Claimant) -> GPUDevice | Refusal:
-    """A template device that fits, is not being deleted and that no other VMI uses or refers to is taken over."""
+    """A template device that fits, is not being deleted and that no other VMI uses or refers to is kept or taken over.
+
+    Referring counts as using: of two VMIs that share a device that is not bound yet, one would wait for ever.
+    """
     device = usable_device(facts, name, wanted, claimant)
     other = next((vmi.name for vmi in facts.referrers if vmi.name != claimant.name), None)
     if isinstance(device, Refusal) or other is None:
         return device
-    return conflict(REFERENCE_FIELD, f"VirtualMachineInstance {other!r} refers to GPUDevice {name!r}")
+    message = f"GPUDevice {name!r} is referred to by VirtualMachineInstance {other!r}"
+    return conflict(REFERENCE_FIELD, message, "take the label out: the annotation alone has a device built")
 
 
 def what_is_granted(device: GPUDevice, offer: Offer) -> Grant | Refusal:

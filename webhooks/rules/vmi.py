@@ -79,9 +79,9 @@ def entries_are_what_is_granted(vmi: VMISpec, grant: Grant, gpu_names: AbstractS
     return None
 
 
-def no_claims_for_gpus(vmi: VMISpec) -> Refusal | None:
-    """No ``gpus`` entry asks by a resource claim."""
-    for entry in vmi.entries(frozenset()):
+def no_claims_for_gpus(vmi: VMISpec, gpu_names: AbstractSet[str]) -> Refusal | None:
+    """No GPU entry asks by a resource claim; a ``hostDevices`` entry that only has a claim is none."""
+    for entry in vmi.entries(gpu_names):
         if entry.by_claim:
             message = "asks by a resource claim, and what a device grants is asked for by deviceName"
             return forbidden(entry.path, message, "take claimName and requestName out")

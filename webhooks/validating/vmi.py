@@ -13,7 +13,7 @@ from webhooks.context import Context
 from webhooks.facts import Facts, judged, judged_by_offer
 from webhooks.review import Request
 from webhooks.rules.order import order_is_offered
-from webhooks.rules.reference import Claimant, reference_is_kept, usable_device, what_is_granted
+from webhooks.rules.reference import Claimant, idle_device, reference_is_kept, usable_device, what_is_granted
 from webhooks.rules.vmi import (
     entries_are_what_is_granted,
     names_can_be_judged,
@@ -70,8 +70,10 @@ def _device(
     facts: Facts, reference: str, wanted: DeviceTemplate | None, claimant: Claimant, *, dry_run: bool
 ) -> GPUDevice | Refusal:
     """The device that is referred to. On a dry run none was built for an annotation: the order itself is judged."""
-    if facts.device is not None or wanted is None or not dry_run:
+    if wanted is None:
         return usable_device(facts, reference, wanted, claimant)
+    if facts.device is not None or not dry_run:
+        return idle_device(facts, reference, wanted, claimant)
     refusal = order_is_offered(facts.offer, wanted.class_name, wanted.count, field=template.FIELD)
     return refusal or wanted.device(claimant.namespace, "new")
 
@@ -79,7 +81,7 @@ def _device(
 def _spec(vmi: VMISpec, grant: Grant, gpu_names: AbstractSet[str]) -> Refusal | None:
     return merged(
         [
-            no_claims_for_gpus(vmi) or entries_are_what_is_granted(vmi, grant, gpu_names),
+            no_claims_for_gpus(vmi, gpu_names) or entries_are_what_is_granted(vmi, grant, gpu_names),
             no_gpus_in_resources(vmi, gpu_names),
         ]
     )
