@@ -31,8 +31,7 @@ lock: $(READY) ## Lock the dependencies again, with hashes
 	$(BIN)/uv pip compile $(LOCK) pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile $(LOCK) --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
-LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	--custom-compile-command 'make lock'
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock'
 
 # --no-build-isolation: the build backend comes from the lock too, nothing is fetched without a hash.
 $(READY): pyproject.toml requirements-dev.txt
