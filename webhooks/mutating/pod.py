@@ -25,8 +25,7 @@ async def mutate_pod(request: Request, context: Context) -> Answer:
     catalog, namespace = context.catalog, request.namespace
     device = catalog.device(namespace, reference)
     node = node_for(device, migration_uid) if device else None
-    asks_for_gpus = pod_requests(pod, catalog.offer.names.__contains__)
-    if node is None and not asks_for_gpus:
+    if node is None and not pod_requests(pod, catalog.offer.names.__contains__):
         return LET_IN
     if node is None and is_device_name(reference):
         device = await catalog.fresh_device(namespace, reference)
