@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Final, TypeAlias
 
@@ -27,6 +27,8 @@ from webhooks.validating import validate
 _log = structlog.get_logger("gpu-webhooks")
 
 Decide: TypeAlias = Callable[[Request, Context], Awaitable[Answer]]
+
+_DECIDERS: Final[Mapping[str, Decide]] = {"mutate": mutate, "validate": validate}
 
 _TIMEOUT: Final = re.compile(r"([1-9]|[12][0-9]|30)s")
 _PATIENCE: Final = 10
@@ -63,6 +65,13 @@ class Admission:
         """POST /validate."""
         return await self._serve(call, "validate", validate)
 
+    async def answered(self, body: bytes, path: str) -> bytes:
+        """The answer to an AdmissionReview that came to ``mutate`` or ``validate`` by another way than HTTP.
+
+        Raises UnreadableReviewError.
+        """
+        return await self._reviewed(body, path, _DECIDERS[path], None)
+
     async def _serve(self, call: web.Request, path: str, decide: Decide) -> web.Response:
         self._open += 1
         try:
@@ -94,32 +103,31 @@ class Admission:
         self.in_flight += 1
         start = perf_counter()
         try:
-            return await self._answer(body, path, decide, until)
+            return self._response(200, await self._reviewed(body, path, decide, until))
+        except UnreadableReviewError as error:
+            return self._no_verdict(path, "unreadable", 400, "BadRequest", str(error))
         finally:
             self.in_flight -= 1
             self.metrics.seconds.labels(path).observe(perf_counter() - start)
 
-    async def _answer(self, body: bytes, path: str, decide: Decide, until: float) -> web.Response:
-        try:
-            request = decode(body)
-        except UnreadableReviewError as error:
-            return self._no_verdict(path, "unreadable", 400, "BadRequest", str(error))
+    async def _reviewed(self, body: bytes, path: str, decide: Decide, until: float | None) -> bytes:
+        request = decode(body)
         if isinstance(request, Unjudgeable):
             _log.warning("unjudgeable", path=path, uid=_shown(request.uid), why=request.refusal.message)
             self.metrics.failures.labels(path, "unreadable").inc()
-            return self._response(200, encode(request.uid, Answer(request.refusal)))
+            return encode(request.uid, Answer(request.refusal))
         answer = await self._judged(request, path, decide, until)
         if answer.refusal is not None:
             _log_refusal(path, request, answer.refusal)
         self.metrics.count(path, request.kind, request.operation, _verdict(answer))
-        return self._response(200, encode(request.uid, answer))
+        return encode(request.uid, answer)
 
-    async def _judged(self, request: Request, path: str, decide: Decide, until: float) -> Answer:
+    async def _judged(self, request: Request, path: str, decide: Decide, until: float | None) -> Answer:
         """The answer; what VMIs are made from is never refused, not even for a failure of our own."""
         answer = await self._decided(request, path, decide, until)
         return LET_IN if answer.refusal is not None and is_family(request) else answer
 
-    async def _decided(self, request: Request, path: str, decide: Decide, until: float) -> Answer:
+    async def _decided(self, request: Request, path: str, decide: Decide, until: float | None) -> Answer:
         if refusal := version_is_known(request):
             return Answer(refusal)
         try:
