@@ -87,6 +87,12 @@ def unavailable(message: str, advice: str = "") -> Refusal:
     return Refusal(code=503, reason="ServiceUnavailable", causes=(Cause("", message, "InternalError"),), advice=advice)
 
 
+def late() -> Refusal:
+    """504: what could not be decided in the time that the caller gave."""
+    message = "this could not be decided in the time that the call has"
+    return Refusal(code=504, reason="Timeout", causes=(Cause("", message, "InternalError"),), advice="try again")
+
+
 def failed(uid: str) -> Refusal:
     """500: a failure of our own code."""
     message = f"gpu-webhooks failed while it judged this request; its log has the details under uid {uid}"

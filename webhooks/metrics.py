@@ -42,7 +42,12 @@ class Metrics:
             ["path", "cause"],
             registry=self.registry,
         )
+        self._seconds = {path: self.seconds.labels(path) for path in ("mutate", "validate")}
         self._children: dict[tuple[str, str, str, str], Counter] = {}
+
+    def observe(self, path: str, seconds: float) -> None:
+        """Note how long an answer took."""
+        self._seconds[path].observe(seconds)
 
     def count(self, path: str, kind: str, operation: str, verdict: str) -> None:
         """Count an answered review."""

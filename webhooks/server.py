@@ -3,16 +3,24 @@
 import asyncio
 import ssl
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
 
-from webhooks.app import ADMISSION, Admission, make_probe_app
+from webhooks.guard import Guard
+from webhooks.probes import make_probe_app
+from webhooks.transport import Transport
 
 KEEP_ALIVE: Final = 120.0
 """Seconds. Longer than the 90 s after which the API server closes an idle connection, so that it is never the server
 that closes one just as a call comes in on it (k8s.io/apimachinery/pkg/util/net, SetTransportDefaults)."""
+
+_MOST_PROBES: Final = 128
+_BACKLOG: Final = 1024
+_HANDSHAKE: Final = 10.0
+_LINGERING: Final = 2.0
+_LAST_CALLS: Final = 5.0
 
 _log = structlog.get_logger("gpu-webhooks")
 
@@ -32,48 +40,76 @@ class Listen:
 
 
 class Server:
-    """Serves an application of ``make_app`` from ``start`` to ``stop``."""
+    """Serves a transport's calls from ``start`` to ``stop``."""
 
-    def __init__(self, app: web.Application, *, tls: ssl.SSLContext, listen: Listen) -> None:
-        self._app = app
+    def __init__(self, transport: Transport, *, tls: ssl.SSLContext, listen: Listen) -> None:
+        self._transport = transport
         self._tls = tls
         self._listen = listen
-        self._admission: Admission = app[ADMISSION]
-        self._runners: list[web.AppRunner] = []
+        self._listening: list[asyncio.Server] = []
+        self._servers: list[web.Server | web.AppRunner] = []
         self.port = listen.port
         self.plain_port = listen.plain_port
 
     async def start(self) -> None:
         """Listen on both ports. Raises OSError where a port can't be had."""
+        options: dict[str, Any] = {"access_log": None, "keepalive_timeout": KEEP_ALIVE, "lingering_time": _LINGERING}
         try:
-            self.port = await self._site(self._app, self._listen.port, self._tls)
-            self.plain_port = await self._site(make_probe_app(self._admission), self._listen.plain_port, None)
+            # Without the router of a web.Application, whose work shows at thousands of calls a second.
+            admission = web.Server(self._transport.handle, auto_decompress=False, **options)
+            self._servers.append(admission)
+            self.port = await self._serve(admission, self._transport.guard, self._listen.port, self._tls)
+
+            guard = Guard(most=_MOST_PROBES, head_seconds=_HANDSHAKE)
+            probes = web.AppRunner(make_probe_app(self._transport, guard), **options)
+            await probes.setup()
+            self._servers.append(probes)
+            assert probes.server is not None  # noqa: S101 - it was set up
+            self.plain_port = await self._serve(probes.server, guard, self._listen.plain_port, None)
         except BaseException:
-            await self._cleanup()
+            await self._close()
             raise
 
-    async def _site(self, app: web.Application, port: int, tls: ssl.SSLContext | None) -> int:
-        runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=5.0, auto_decompress=False
+    async def _serve(self, server: web.Server, guard: Guard, port: int, tls: ssl.SSLContext | None) -> int:
+        listening = await asyncio.get_running_loop().create_server(
+            guard.watch(server),
+            self._listen.host,
+            port,
+            ssl=tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=_HANDSHAKE if tls else None,
         )
-        self._runners.append(runner)
-        await runner.setup()
-        site = web.TCPSite(runner, self._listen.host, port, ssl_context=tls, backlog=1024)
-        await site.start()
-        return int(runner.addresses[0][1])
+        self._listening.append(listening)
+        return int(listening.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Not ready at once, close each connection after its answer, wait for quiet, stop listening, finish."""
-        self._admission.drain()
+        """Not ready at once, close each connection after its answer, wait for quiet, stop listening, finish.
+
+        Calls may still come in on connections that were made before the ports closed; they are waited for too.
+        """
+        self._transport.drain()
         _log.info("draining")
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._listen.longest_drain
-        while loop.time() < end and not self._admission.is_quiet(self._listen.quiet):  # noqa: ASYNC110 - no event ends a silence
-            await asyncio.sleep(0.05)
-        await self._cleanup()
+        await self._quiet(self._listen.longest_drain)
+        for listening in self._listening:
+            listening.close()
+        await self._quiet(min(_LAST_CALLS, self._listen.longest_drain))
+        await self._close()
         _log.info("stopped")
 
-    async def _cleanup(self) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
-        self._runners.clear()
+    async def _quiet(self, longest: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + longest
+        while loop.time() < end and not self._transport.is_quiet(self._listen.quiet):  # noqa: ASYNC110 - no event ends a silence
+            await asyncio.sleep(0.05)
+
+    async def _close(self) -> None:
+        for listening in self._listening:
+            listening.close()
+        for server in self._servers:
+            if isinstance(server, web.AppRunner):
+                await server.cleanup()
+            else:
+                server.pre_shutdown()
+                await server.shutdown(_LAST_CALLS)
+        self._listening.clear()
+        self._servers.clear()

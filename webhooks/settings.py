@@ -10,7 +10,11 @@ MEBIBYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Who is who on this platform, and the service's limits. ``largest_body`` is in bytes."""
+    """Who is who on this platform, and the service's limits.
+
+    A body has at most ``largest_body`` bytes, all that are held at once ``most_body_bytes``; the line and headers of a
+    call may take ``head_seconds``.
+    """
 
     kubevirt_namespace: str = "kubevirt"
     platform_groups: frozenset[str] = frozenset(
@@ -23,7 +27,10 @@ class Settings:
     )
     platform_users: frozenset[str] = frozenset({"system:kube-controller-manager"})
     largest_body: int = 8 * MEBIBYTE
+    most_body_bytes: int = 64 * MEBIBYTE
     most_in_flight: int = 512
+    most_connections: int = 2048
+    head_seconds: float = 10.0
 
     @property
     def virt_controller(self) -> str:

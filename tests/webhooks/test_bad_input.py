@@ -302,7 +302,7 @@ class TestWhileAFreshReadWaits:
 
         reply = Reply.of(orjson.dumps(answered), uid="u-1")
         assert gpu_catalog.reached.is_set()
-        assert (code, reply.code, reply.reason) == (200, 503, "ServiceUnavailable")
+        assert (code, reply.code, reply.reason) == (200, 504, "Timeout")
         assert [line["event"] for line in log_lines] == ["refused"]
 
 

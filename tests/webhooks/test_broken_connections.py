@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 
 from certs import SelfSigned
 from webhooks import make_app
-from webhooks.app import ADMISSION, Admission
+from webhooks.app import TRANSPORT
 from webhooks.server import Listen, Server
 from webhooks.testing import InMemoryCatalog, review
+from webhooks.transport import Transport
 
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 VMI = {
@@ -33,9 +34,9 @@ def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
 class Peer:
     """A server, and connections to it."""
 
-    def __init__(self, server: Server, admission: Admission, tls: ssl.SSLContext) -> None:
+    def __init__(self, server: Server, transport: Transport, tls: ssl.SSLContext) -> None:
         self.server = server
-        self.admission = admission
+        self.transport = transport
         self.tls = tls
 
     async def connect(self, *, tls: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -61,7 +62,7 @@ class Peer:
 
     async def until(self, *, quiet: bool) -> None:
         async with asyncio.timeout(5):
-            while self.admission.is_quiet(0) is not quiet:  # noqa: ASYNC110 - nothing tells
+            while self.transport.is_quiet(0) is not quiet:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
 
 
@@ -73,9 +74,9 @@ async def peer(
     certificates = SelfSigned(names=["127.0.0.1"])
     app = make_app(catalog=gpu_catalog)
     listen = Listen(port=0, plain_port=0, quiet=0.0, longest_drain=1.0)
-    server = Server(app, tls=certificates.serving.context, listen=listen)
+    server = Server(app[TRANSPORT], tls=certificates.serving.context, listen=listen)
     await server.start()
-    peer = Peer(server, app[ADMISSION], ssl.create_default_context(cadata=certificates.ca_pem.decode()))
+    peer = Peer(server, app[TRANSPORT], ssl.create_default_context(cadata=certificates.ca_pem.decode()))
     try:
         yield peer
         assert await peer.judges()
@@ -196,6 +197,6 @@ async def test_fifty_connections_opened_and_closed_at_once_leave_nothing_behind(
         writer.transport.abort()
     await asyncio.sleep(0.1)
 
-    assert peer.admission.is_quiet(0)
+    assert peer.transport.is_quiet(0)
     assert not log_lines
     assert not caplog.records

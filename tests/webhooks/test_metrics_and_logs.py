@@ -14,8 +14,10 @@ from structlog.testing import capture_logs
 
 from gpu.errors import CatalogError
 from gpu.offer import Offer
-from webhooks.app import ADMISSION, make_probe_app
+from webhooks.app import ADMISSION, TRANSPORT
+from webhooks.guard import Guard
 from webhooks.logs import configure_logs
+from webhooks.probes import make_probe_app
 from webhooks.testing import ADMIN, InMemoryCatalog, Pair, review
 
 H200 = "nvidia.com/GH100_H200_SXM_141GB"
@@ -172,7 +174,7 @@ async def test_reviews_in_flight_are_shown(gpu_pair: Pair, gpu_catalog: FailingC
 async def test_the_metrics_page_can_be_parsed_and_names_every_metric(gpu_pair: Pair) -> None:
     await gpu_pair.validate(review(vmi(H200)))
     assert gpu_pair.client.app is not None
-    probes = make_probe_app(gpu_pair.client.app[ADMISSION])
+    probes = make_probe_app(gpu_pair.client.app[TRANSPORT], Guard(most=8, head_seconds=5))
 
     async with TestClient(TestServer(probes)) as client:
         response = await client.get("/metrics")
@@ -260,7 +262,8 @@ class TestWritten:
         stream = io.TextIOWrapper(written, encoding="utf-8", write_through=True)
         monkeypatch.setattr("sys.stderr", stream)
         configure_logs(style=request.param, level="info")
-        monkeypatch.setattr("webhooks.app._log", structlog.get_logger("gpu-webhooks"))
+        for module in ("admission", "transport"):
+            monkeypatch.setattr(f"webhooks.{module}._log", structlog.get_logger("gpu-webhooks"))
         yield lambda: written.getvalue().decode()
         structlog.reset_defaults()
         logging.getLogger().handlers = handlers

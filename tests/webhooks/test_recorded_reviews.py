@@ -15,7 +15,7 @@ import pytest
 
 from certs.selfsigned import SelfSigned
 from gpu import names
-from webhooks.app import make_app
+from webhooks.app import TRANSPORT, make_app
 from webhooks.manifests import read_manifests
 from webhooks.server import Listen, Server
 from webhooks.testing import TENANT, InMemoryCatalog, Reply, assert_patched
@@ -151,7 +151,7 @@ def catalog() -> InMemoryCatalog:
 async def pair(catalog: InMemoryCatalog) -> AsyncIterator[Served]:
     certificates = SelfSigned(names=["127.0.0.1"])
     listen = Listen(port=0, plain_port=0, quiet=0.0)
-    server = Server(make_app(catalog=catalog), tls=certificates.serving.context, listen=listen)
+    server = Server(make_app(catalog=catalog)[TRANSPORT], tls=certificates.serving.context, listen=listen)
     trust = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=certificates.ca_pem.decode()))
     await server.start()
     async with aiohttp.ClientSession(f"https://127.0.0.1:{server.port}", connector=trust) as session:

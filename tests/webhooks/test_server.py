@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from certs import SelfSigned, utc_now
 from gpu.offer import Offer
 from webhooks import make_app
-from webhooks.app import ADMISSION
+from webhooks.app import TRANSPORT
 from webhooks.server import Listen, Server
 from webhooks.testing import InMemoryCatalog, Reply, review
 
@@ -86,7 +86,7 @@ class Running:
 @asynccontextmanager
 async def serving(catalog: InMemoryCatalog, certificates: SelfSigned, **listen: Any) -> AsyncIterator[Running]:
     options = {"port": 0, "plain_port": 0, "quiet": 0.05, "longest_drain": 5.0, **listen}
-    server = Server(make_app(catalog=catalog), tls=certificates.serving.context, listen=Listen(**options))
+    server = Server(make_app(catalog=catalog)[TRANSPORT], tls=certificates.serving.context, listen=Listen(**options))
     await server.start()
     running = Running(server, certificates)
     try:
@@ -230,7 +230,7 @@ async def test_a_call_that_never_ends_does_not_hold_up_a_stop_for_ever(
         writer.write(
             b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
         )
-        await until(lambda: not running.server._admission.is_quiet(0))
+        await until(lambda: not running.server._transport.is_quiet(0))
 
         async with asyncio.timeout(8):
             await running.server.stop()
@@ -252,10 +252,10 @@ async def test_a_port_in_use_is_an_error_and_nothing_is_left_listening(
         free.close()
         ports = {"port": other, "plain_port": other, taken: holder.getsockname()[1]}
         app = make_app(catalog=gpu_catalog)
-        server = Server(app, tls=certificates.serving.context, listen=Listen(**ports))
+        server = Server(app[TRANSPORT], tls=certificates.serving.context, listen=Listen(**ports))
 
         with pytest.raises(OSError, match="address already in use"):
             await server.start()
 
         assert not is_listening(other)
-        assert app[ADMISSION].is_quiet(0)
+        assert app[TRANSPORT].is_quiet(0)

@@ -160,7 +160,7 @@ async def test_what_can_not_be_decided_is_let_in_without_a_word(
     assert reply.warnings == ()
 
 
-@pytest.mark.parametrize(("catalog", "code"), [(Unreadable, 503), (Slow, 503), (Broken, 500)])
+@pytest.mark.parametrize(("catalog", "code"), [(Unreadable, 503), (Slow, 504), (Broken, 500)])
 async def test_a_vmi_that_can_not_be_decided_is_refused(
     aiohttp_client: Client, catalog: type[InMemoryCatalog], code: int
 ) -> None:

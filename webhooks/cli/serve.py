@@ -11,12 +11,13 @@ import structlog
 import uvloop
 
 from certs import CertificateError, SelfSigned
-from webhooks.app import make_app
+from webhooks.admission import Admission
 from webhooks.embedded import EmbeddedCatalog
 from webhooks.logs import configure_logs
 from webhooks.manifests import ManifestError
 from webhooks.server import Listen, Server
 from webhooks.settings import MEBIBYTE, Settings
+from webhooks.transport import Transport
 
 _log = structlog.get_logger("gpu-webhooks")
 _DEFAULTS = Settings()
@@ -109,7 +110,8 @@ async def _serve(
             ca_file.write_bytes(ca_pem)
 
     publish(certificates.ca_pem)
-    server = Server(make_app(catalog=catalog, settings=settings), tls=certificates.serving.context, listen=listen)
+    transport = Transport(Admission.of(catalog=catalog, settings=settings))
+    server = Server(transport, tls=certificates.serving.context, listen=listen)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,94 @@
+"""Reading of request bodies, within a size for each and a sum for all."""
+
+import asyncio
+
+from aiohttp import hdrs, web
+
+
+class BodyError(Exception):
+    """A body that is not judged: a short ``cause``, the HTTP ``code``, the API's ``reason``, and a sentence."""
+
+    def __init__(self, cause: str, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.code = code
+        self.reason = reason
+
+
+class Bodies:
+    """The bodies that are held now, whole ones and those that still come in; ``largest`` and ``most`` are in bytes.
+
+    Where there is no room for another the one that has been coming in for longest is given up: a body that comes
+    without delay never waits for those that don't.
+    """
+
+    def __init__(self, *, largest: int, most: int) -> None:
+        self.largest = largest
+        self._most = most
+        self._held = 0
+        self._coming: dict[asyncio.Timeout, int] = {}
+
+    async def read(self, call: web.BaseRequest, until: float) -> bytes:
+        """The whole body, which counts until it is released. Raises BodyError; ``until`` is of the loop's clock."""
+        content = call.content
+        if not content.is_eof():
+            return await self._read_slowly(call, until)
+        body = content.read_nowait()
+        if len(body) > self.largest:
+            raise self._too_large()
+        self._make_room(len(body))
+        self._held += len(body)
+        return body
+
+    def release(self, body: bytes) -> None:
+        """A body is done with."""
+        self._held -= len(body)
+
+    async def _read_slowly(self, call: web.BaseRequest, until: float) -> bytes:
+        if (call.content_length or 0) > self.largest:
+            raise self._too_large()
+        limit = asyncio.timeout_at(until)
+        try:
+            async with limit:
+                await _ask_for_it(call)
+                return await self._collect(call, limit)
+        except TimeoutError:
+            raise BodyError("slow body", 408, "Timeout", "the body was not whole in time") from None
+        except (OSError, web.RequestPayloadError):
+            message = "the connection was lost before the body was whole"
+            raise BodyError("lost", 400, "BadRequest", message) from None
+        finally:
+            self._held -= self._coming.pop(limit, 0)
+
+    async def _collect(self, call: web.BaseRequest, limit: asyncio.Timeout) -> bytes:
+        body = bytearray()
+        self._coming[limit] = 0
+        while chunk := await call.content.readany():
+            body += chunk
+            if len(body) > self.largest:
+                raise self._too_large()
+            self._make_room(len(chunk))
+            if limit not in self._coming:
+                raise TimeoutError
+            self._coming[limit] += len(chunk)
+            self._held += len(chunk)
+        self._held += len(body)
+        return bytes(body)
+
+    def _make_room(self, size: int) -> None:
+        while self._held + size > self._most:
+            if not self._coming:
+                raise BodyError("busy", 503, "ServiceUnavailable", "too many large reviews at once; try again")
+            oldest = next(iter(self._coming))
+            self._held -= self._coming.pop(oldest)
+            oldest.reschedule(0.0)
+
+    def _too_large(self) -> BodyError:
+        return BodyError("too large", 413, "RequestEntityTooLarge", f"the body is over {self.largest} bytes")
+
+
+async def _ask_for_it(call: web.BaseRequest) -> None:
+    """Tell a client that waits with its body to send it (RFC 9110, 10.1.1)."""
+    if call.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+        await call.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        call.writer.output_size = 0

@@ -1,0 +1,48 @@
+"""The application of the plain port: /healthz, /readyz and /metrics."""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from webhooks.guard import Guard
+from webhooks.transport import Transport
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_probe_app(transport: Transport, guard: Guard) -> web.Application:
+    """Says that the process lives, whether it should be sent reviews, and what it has counted.
+
+    ``guard`` watches the port's connections.
+    """
+    admission = transport.admission
+
+    @web.middleware
+    async def watched(request: web.Request, handler: Handler) -> web.StreamResponse:
+        guard.begin(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            guard.end(request.protocol)
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        if transport.draining:
+            return web.Response(status=503, text="shutting down\n")
+        if not admission.context.catalog.synced:
+            return web.Response(status=503, text="the catalog is not filled yet\n")
+        return web.Response(text="ok\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(admission.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    app = web.Application(middlewares=[watched])
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    return app
