@@ -21,7 +21,7 @@ class Grant:
 
     def with_names(self, gpu_names: AbstractSet[str]) -> AbstractSet[str]:
         """The GPU resource names with the granted one: what a device holds is a GPU, whatever is published by now."""
-        return gpu_names | {self.resource_name}
+        return gpu_names if self.resource_name in gpu_names else gpu_names | {self.resource_name}
 
 
 def granted(device: GPUDevice, gpu_class: GPUClass | None) -> Grant | None:
@@ -56,13 +56,12 @@ def rewrite(vmi: VMISpec, *, grant: Grant, gpu_names: AbstractSet[str]) -> Rewri
 
 def _rename(entries: list[Entry], grant: Grant, result: Rewrite) -> None:
     for entry in entries:
-        at = ("spec", "domain", "devices", entry.list_name, entry.place)
         if entry.device_name != grant.resource_name:
-            result.operations.append(patch.add(patch.pointer(*at, "deviceName"), grant.resource_name))
+            result.operations.append(patch.add(f"{entry.pointer}/deviceName", grant.resource_name))
             result.changes.append(f"{entry.path} now asks for {grant.resource_name}")
         dropped = [key for key in ("claimName", "requestName") if key in entry.value]
-        result.operations.extend(patch.remove(patch.pointer(*at, key)) for key in dropped)
         if dropped:
+            result.operations.extend(patch.remove(f"{entry.pointer}/{key}") for key in dropped)
             result.changes.append(f"{entry.path}: dropped {' and '.join(dropped)}")
 
 
@@ -79,7 +78,7 @@ def _add_missing(vmi: VMISpec, grant: Grant, missing: int, result: Rewrite) -> N
         for name, _ in zip(_free_names(vmi), range(missing), strict=False)
     ]
     if isinstance(vmi.gpus, list):
-        path = patch.pointer("spec", "domain", "devices", "gpus", "-")
+        path = "/spec/domain/devices/gpus/-"
         result.operations.extend(patch.add(path, entry) for entry in added)
     else:
         result.operations.append(patch.put(vmi.obj, ("spec", "domain", "devices", "gpus"), added))

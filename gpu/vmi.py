@@ -10,6 +10,7 @@ from gpu.owner import controller_uid
 
 DEVICES: Final = "spec.domain.devices"
 RESOURCES: Final = "spec.domain.resources"
+_TEXTS: Final = ("name", "deviceName", "claimName", "requestName")
 REFERENCE_FIELD: Final = f"metadata.labels[{names.DEVICE_REFERENCE}]"
 
 
@@ -24,6 +25,11 @@ class Entry(NamedTuple):
     def path(self) -> str:
         """The entry's field path."""
         return f"{DEVICES}.{self.list_name}[{self.place}]"
+
+    @property
+    def pointer(self) -> str:
+        """The entry's JSON pointer."""
+        return f"/spec/domain/devices/{self.list_name}/{self.place}"
 
     @property
     def device_name(self) -> str | None:
@@ -48,7 +54,7 @@ class Amount(NamedTuple):
         return f"{RESOURCES}.{self.list_name}[{self.resource_name}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class VMISpec:
     """The parts of a VMI that GPUs can be asked for in; lists are empty and objects None where they are missing.
 
@@ -77,11 +83,8 @@ class VMISpec:
         resources = fields.optional_object(domain, "resources", "spec.domain") or {}
         gpus = fields.objects(devices, "gpus", DEVICES)
         host_devices = fields.objects(devices, "hostDevices", DEVICES)
-        for list_name, entries in (("gpus", gpus), ("hostDevices", host_devices)):
-            for index, entry in enumerate(entries):
-                for key in ("name", "deviceName", "claimName", "requestName"):
-                    if key in entry:
-                        fields.optional_text(entry, key, f"{DEVICES}.{list_name}[{index}]")
+        _check_texts("gpus", gpus)
+        _check_texts("hostDevices", host_devices)
         return cls(
             obj=obj,
             metadata=metadata,
@@ -105,6 +108,10 @@ class VMISpec:
         for index, entry in enumerate(self.host_devices):
             if entry.get("deviceName") in gpu_names:
                 yield Entry("hostDevices", index, entry)
+
+    def count(self, gpu_names: AbstractSet[str]) -> int:
+        """How many GPU entries there are."""
+        return len(self.gpus) + sum(entry.get("deviceName") in gpu_names for entry in self.host_devices)
 
     def gpu_amounts(self, gpu_names: AbstractSet[str]) -> Iterator[Amount]:
         """The GPU resource names in ``domain.resources``, whatever their quantity."""
@@ -132,6 +139,13 @@ class VMISpec:
                 yield name
         for amounts in self.amounts.values():
             yield from amounts
+
+
+def _check_texts(list_name: str, entries: Sequence[dict[str, Any]]) -> None:
+    for index, entry in enumerate(entries):
+        for key in _TEXTS:
+            if not isinstance(entry.get(key, ""), str):
+                fields.optional_text(entry, key, f"{DEVICES}.{list_name}[{index}]")
 
 
 def read_marks(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -16,7 +16,7 @@ from webhooks.answer import Refusal
 Verdict = TypeVar("Verdict")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Facts:
     """The offer, a device, and who uses it: ``holder`` is the VMI that has the binding's name, ``pods`` the binding's,
     ``referrers`` the VMIs that name the device.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from itertools import islice
 
 from gpu import names, template
 from gpu.gpuclass import is_extended
@@ -55,11 +56,12 @@ def settings_are_there(offer: Offer, asked: Iterable[str]) -> Refusal | None:
 
 def no_more_entries_than_granted(vmi: VMISpec, grant: Grant, gpu_names: AbstractSet[str]) -> Refusal | None:
     """A VMI has no more GPU entries than its device grants."""
-    paths = [entry.path for entry in vmi.entries(gpu_names)]
-    if len(paths) <= grant.count:
+    asked = vmi.count(gpu_names)
+    if asked <= grant.count:
         return None
-    message = f"is GPU entry {grant.count + 1} of {len(paths)}, and the device grants {grant.count}"
-    return forbidden(paths[grant.count], message, "take entries out, or order a device of more GPUs")
+    first = next(islice(vmi.entries(gpu_names), grant.count, None))
+    message = f"is GPU entry {grant.count + 1} of {asked}, and the device grants {grant.count}"
+    return forbidden(first.path, message, "take entries out, or order a device of more GPUs")
 
 
 def entries_are_what_is_granted(vmi: VMISpec, grant: Grant, gpu_names: AbstractSet[str]) -> Refusal | None:
