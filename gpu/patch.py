@@ -1,11 +1,13 @@
 """JSON patch operations (RFC 6902), built one by one."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 Operation: TypeAlias = dict[str, Any]
 
 
+@lru_cache(maxsize=256)
 def pointer(*tokens: str | int) -> str:
     """The JSON pointer (RFC 6901) of the place that ``tokens`` lead to."""
     return "".join(f"/{str(token).replace('~', '~0').replace('/', '~1')}" for token in tokens)

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -46,6 +47,7 @@ class DeviceTemplate:
         )
 
 
+@lru_cache(maxsize=256)
 def read_template(text: str) -> DeviceTemplate:
     """The order that a device-template annotation holds.
 

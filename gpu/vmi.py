@@ -54,7 +54,7 @@ class Amount(NamedTuple):
         return f"{RESOURCES}.{self.list_name}[{self.resource_name}]"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class VMISpec:
     """The parts of a VMI that GPUs can be asked for in; lists are empty and objects None where they are missing.
 
@@ -85,21 +85,8 @@ class VMISpec:
         host_devices = fields.objects(devices, "hostDevices", DEVICES)
         _check_texts("gpus", gpus)
         _check_texts("hostDevices", host_devices)
-        return cls(
-            obj=obj,
-            metadata=metadata,
-            reference=reference,
-            template=template,
-            gpus=gpus,
-            host_devices=host_devices,
-            amounts={
-                name: amounts
-                for name in ("requests", "limits")
-                if (amounts := fields.optional_object(resources, name, RESOURCES))
-            },
-            resource_claims=fields.objects(spec, "resourceClaims", "spec"),
-            networks=fields.objects(spec, "networks", "spec"),
-        )
+        claims, networks = fields.objects(spec, "resourceClaims", "spec"), fields.objects(spec, "networks", "spec")
+        return cls(obj, metadata, reference, template, gpus, host_devices, _amounts(resources), claims, networks)
 
     def entries(self, gpu_names: AbstractSet[str]) -> Iterator[Entry]:
         """The GPU entries: all of ``gpus``, and those of ``hostDevices`` that name a GPU resource."""
@@ -139,6 +126,13 @@ class VMISpec:
                 yield name
         for amounts in self.amounts.values():
             yield from amounts
+
+
+def _amounts(resources: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    if not resources:
+        return {}
+    found = ((name, fields.optional_object(resources, name, RESOURCES)) for name in ("requests", "limits"))
+    return {name: amounts for name, amounts in found if amounts}
 
 
 def _check_texts(list_name: str, entries: Sequence[dict[str, Any]]) -> None:

@@ -1,8 +1,14 @@
 """The metrics of the pair, in a registry of their own."""
 
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gpu import names
 
@@ -16,19 +22,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "gpu_webhooks_requests",
-            "Admission reviews answered, by path, kind, operation and verdict (admitted, patched, refused, failed).",
-            ["path", "kind", "operation", "verdict"],
-            registry=self.registry,
-        )
-        self.seconds = Histogram(
-            "gpu_webhooks_request_seconds",
-            "Time from a whole body to its answer.",
-            ["path"],
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
+        self._answers = _Answers()
+        self.registry.register(self._answers)
+        self.count = self._answers.count
+        self.observe = self._answers.observe
         self.in_flight = Gauge("gpu_webhooks_in_flight", "Reviews being judged now.", registry=self.registry)
         self.devices = Counter(
             "gpu_webhooks_devices",
@@ -42,20 +39,43 @@ class Metrics:
             ["path", "cause"],
             registry=self.registry,
         )
-        self._seconds = {path: self.seconds.labels(path) for path in ("mutate", "validate")}
-        self._children: dict[tuple[str, str, str, str], Counter] = {}
 
-    def observe(self, path: str, seconds: float) -> None:
-        """Note how long an answer took."""
-        self._seconds[path].observe(seconds)
+
+class _Answers(Collector):
+    """What changes with every answer: plain numbers that one thread adds to, made into metrics when they are read."""
+
+    def __init__(self) -> None:
+        self._verdicts: Tally[tuple[str, str, str, str]] = Tally()
+        self._times = {path: [0] * (len(_BUCKETS) + 1) for path in ("mutate", "validate")}
+        self._seconds = dict.fromkeys(self._times, 0.0)
 
     def count(self, path: str, kind: str, operation: str, verdict: str) -> None:
         """Count an answered review."""
-        key = (path, kind, operation, verdict)
-        child = self._children.get(key)
-        if child is None:
-            kind, operation = kind if kind in _KINDS else "other", operation if operation in _OPERATIONS else "other"
-            child = self.requests.labels(path, kind, operation, verdict)
-            if "other" not in {kind, operation}:
-                self._children[key] = child
-        child.inc()
+        if kind not in _KINDS:
+            kind = "other"
+        if operation not in _OPERATIONS:
+            operation = "other"
+        self._verdicts[path, kind, operation, verdict] += 1
+
+    def observe(self, path: str, seconds: float) -> None:
+        """Note how long an answer took."""
+        self._times[path][bisect_left(_BUCKETS, seconds)] += 1
+        self._seconds[path] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client.registry.Collector."""
+        requests = CounterMetricFamily(
+            "gpu_webhooks_requests",
+            "Admission reviews answered, by path, kind, operation and verdict (admitted, patched, refused, failed).",
+            labels=["path", "kind", "operation", "verdict"],
+        )
+        for labels, number in self._verdicts.items():
+            requests.add_metric(labels, number)
+        times = HistogramMetricFamily(
+            "gpu_webhooks_request_seconds", "Time from a whole body to its answer.", labels=["path"]
+        )
+        bounds = [*map(str, _BUCKETS), "+Inf"]
+        for path, numbers in self._times.items():
+            buckets = list(zip(bounds, map(float, accumulate(numbers)), strict=True))
+            times.add_metric([path], buckets, self._seconds[path])
+        yield from (requests, times)

@@ -13,6 +13,9 @@ from webhooks.answer import Answer, Refusal, bad_request
 
 API_VERSION: Final = "admission.k8s.io/v1"
 
+_TEXT: Final = {str}
+_OBJECT: Final = {dict, type(None)}
+
 _LONGEST_WARNING: Final = 256
 """Characters after which the API server may cut a warning (admission.k8s.io/v1, AdmissionResponse)."""
 
@@ -21,7 +24,7 @@ class UnreadableReviewError(Exception):
     """A body without a uid to answer to; its text says why."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Request:
     """The request of an AdmissionReview. ``object`` and ``old_object`` are plain dicts, None where there is none."""
 
@@ -72,13 +75,41 @@ def decode(body: bytes) -> Request | Unjudgeable:
         message = f"must be AdmissionReview of {API_VERSION}, not {found}; set admissionReviewVersions to [v1]"
         return Unjudgeable(uid, bad_request("apiVersion", message))
     try:
-        return _request(request, uid)
+        return _plain(request, uid) or _request(request, uid)
     except FieldError as error:
         return Unjudgeable(uid, bad_request(error.path, error.problem))
 
 
 def _shown(value: object) -> str:
     return fields.clip(value) if isinstance(value, str) else fields.described(value)
+
+
+def _plain(request: dict[str, Any], uid: str) -> Request | None:
+    """A request in which all that is read has its right type, checked at once; None for one to be read step by step."""
+    kind, user, obj, old, dry_run = (request.get(key) for key in ("kind", "userInfo", "object", "oldObject", "dryRun"))
+    if type(kind) is not dict or type(user) is not dict or type(dry_run) is not bool:
+        return None
+    if type(obj) not in _OBJECT or type(old) not in _OBJECT or type(groups := user.get("groups", [])) is not list:
+        return None
+    found = Request(
+        uid,
+        kind.get("group", ""),
+        kind.get("version", ""),
+        kind.get("kind", ""),
+        request.get("subResource", ""),
+        request.get("operation", ""),
+        request.get("name", ""),
+        request.get("namespace", ""),
+        user.get("username", ""),
+        tuple(groups),
+        obj,
+        old,
+        dry_run,
+    )
+    texts = (found.group, found.version, found.kind, found.subresource, found.operation, found.name, found.namespace)
+    if {type(found.username), *map(type, texts), *map(type, groups)} != _TEXT:
+        return None
+    return found if found.kind and found.operation else None
 
 
 def _request(request: Mapping[str, Any], uid: str) -> Request:

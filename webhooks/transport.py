@@ -129,9 +129,11 @@ def _target(raw_path: str) -> Target:
 
 def _is_plain_json(call: web.BaseRequest) -> bool:
     headers = call.headers
+    if hdrs.CONTENT_ENCODING not in headers and headers.get(hdrs.CONTENT_TYPE) == _JSON:
+        return True
     if headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         return False
-    return headers.get(hdrs.CONTENT_TYPE) == _JSON or call.content_type == _JSON
+    return call.content_type == _JSON
 
 
 def _status(code: int, reason: str, message: str) -> web.Response:

@@ -13,7 +13,7 @@ _TEMPLATE: Final = "gpu.cozystack.io/device-template"
 
 
 class Case(NamedTuple):
-    """The ratios are what the pair has to reach of a bare handler's throughput and of a peer's, if a peer answers it."""
+    """The ratios are what the pair has to reach of the throughput of a bare handler, and of a peer that answers it."""
 
     name: str
     path: str

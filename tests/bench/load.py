@@ -62,11 +62,10 @@ class _Connection(asyncio.Protocol):
             self._done.set_result(None)
 
 
-async def _run(url: str, ca: str, connections: int, seconds: float) -> dict[str, float]:
+async def _run(url: str, ca: str, connections: int, seconds: float, body: bytes) -> dict[str, float]:
     loop = asyncio.get_running_loop()
     context = ssl.create_default_context(cafile=ca)
     target = urlsplit(url)
-    body = Path(os.environ["BODY"]).read_bytes()
     path = f"{target.path}?{target.query}" if target.query else target.path
     head = f"POST {path} HTTP/1.1\r\nHost: {target.netloc}\r\nContent-Type: application/json\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -76,8 +75,8 @@ async def _run(url: str, ca: str, connections: int, seconds: float) -> dict[str,
     for done in ends:
         _, connection = await loop.create_connection(
             lambda done=done: _Connection(request, start + seconds, done),  # type: ignore[misc]
-            target.hostname,
-            target.port,
+            str(target.hostname),
+            int(target.port or 443),
             ssl=context,
         )
         opened.append(connection)
@@ -95,4 +94,5 @@ async def _run(url: str, ca: str, connections: int, seconds: float) -> dict[str,
 
 if __name__ == "__main__":
     url, ca, connections, seconds = sys.argv[1:]
-    print(json.dumps(uvloop.run(_run(url, ca, int(connections), float(seconds)))))
+    body = Path(os.environ["BODY"]).read_bytes()
+    print(json.dumps(uvloop.run(_run(url, ca, int(connections), float(seconds), body))))

@@ -1,15 +1,17 @@
 """The device of a VMI that orders one by the device-template annotation: kept, taken over or built."""
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from gpu import template
 from gpu.errors import BuildRefused, CatalogError, Changed, NameTaken
 from gpu.gpudevice import GPUDevice
 from gpu.offer import Offer
+from gpu.rewrite import Grant
 from gpu.template import DeviceTemplate, Maker
 from gpu.usage import idle_template_devices
 from gpu.vmi import VMISpec
@@ -31,12 +33,19 @@ _GONE: Final = unavailable("the device is gone")
 _Rule: TypeAlias = Callable[[Facts, str, DeviceTemplate, Claimant], GPUDevice | Refusal]
 
 
+class Fit(NamedTuple):
+    """What a device grants, and the resource names that count as GPUs beside it."""
+
+    grant: Grant
+    gpu_names: AbstractSet[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The device to use, the offer it was chosen by, and a line for the person who asked, if there is news."""
+    """The device to use, what fits it, and a line for the person who asked, if there is news."""
 
     device: GPUDevice
-    offer: Offer
+    fit: Fit
     note: str = ""
 
 
@@ -53,30 +62,38 @@ async def template_device(request: Request, context: Context, vmi: VMISpec, want
         if isinstance(kept, Refusal):
             return kept
         if kept is not None:
-            offer = await judged_by_offer(partial(_enough, kept, vmi), catalog)
-            return offer if isinstance(offer, Refusal) else Found(kept, offer)
+            fit = await judged_by_offer(partial(what_fits, vmi, kept), catalog)
+            return fit if isinstance(fit, Refusal) else Found(kept, fit)
 
-    def judge(offer: Offer) -> Offer | Refusal:
-        refusal = order_is_offered(offer, wanted.class_name, wanted.count, field=template.FIELD)
-        return refusal or _enough(wanted.device(request.namespace, vmi.name or "new"), vmi, offer)
-
-    offer = await judged_by_offer(judge, catalog)
-    if isinstance(offer, Refusal):
-        return offer
     maker = Maker.of(vmi.metadata, request_uid="" if request.dry_run else request.uid)
-    found = await search.build(maker)
-    return found if isinstance(found, Refusal) else Found(found[0], offer, found[1])
+    ordered = wanted.device(request.namespace, maker.device_name(wanted))
+
+    def judge(offer: Offer) -> Fit | Refusal:
+        refusal = order_is_offered(offer, wanted.class_name, wanted.count, field=template.FIELD)
+        return refusal or what_fits(vmi, ordered, offer)
+
+    fit = await judged_by_offer(judge, catalog)
+    if isinstance(fit, Refusal):
+        return fit
+    found = await search.build(maker, ordered)
+    if isinstance(found, Refusal):
+        return found
+    device, note = found
+    if device.held:
+        fit = await judged_by_offer(partial(what_fits, vmi, device), catalog)
+    return fit if isinstance(fit, Refusal) else Found(device, fit, note)
 
 
-def _enough(device: GPUDevice, vmi: VMISpec, offer: Offer) -> Offer | Refusal:
-    """The offer, where by it the device grants as many GPUs as the VMI has entries for."""
+def what_fits(vmi: VMISpec, device: GPUDevice, offer: Offer) -> Fit | Refusal:
+    """What the device grants, where the VMI has no more entries than that."""
     grant = what_is_granted(device, offer)
     if isinstance(grant, Refusal):
         return grant
-    return no_more_entries_than_granted(vmi, grant, grant.with_names(offer.names)) or offer
+    gpu_names = grant.with_names(offer.names)
+    return no_more_entries_than_granted(vmi, grant, gpu_names) or Fit(grant, gpu_names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Search:
     request: Request
     context: Context
@@ -88,16 +105,20 @@ class _Search:
 
         return await self._claim(reference, idle_device, spare=_JUST_TOUCHED)
 
-    async def build(self, maker: Maker) -> tuple[GPUDevice, str] | Refusal:
-        """A device of its own: an earlier one of the same VM where that is idle, else a new one."""
+    async def build(self, maker: Maker, ordered: GPUDevice) -> tuple[GPUDevice, str] | Refusal:
+        """A device of its own: an earlier one of the same VM where that is idle, else a new one.
 
+        ``ordered`` is the device by the first name that it could have.
+        """
         namespace = self.request.namespace
         for salt in range(_TRIES):
-            name = maker.device_name(self.wanted, salt=salt)
+            if salt:
+                ordered = self.wanted.device(namespace, maker.device_name(self.wanted, salt=salt))
+            name = ordered.name
             known = self.context.catalog.device(namespace, name) is not None
             claimed = await self._claim(name, idle_device) if known else None
             if claimed is None:
-                created = await self._create(name)
+                created = await self._create(ordered)
                 if created is not None:
                     return created if isinstance(created, Refusal) else (created, self._note(created, "built", "built"))
                 claimed = await self._claim(name, idle_device)
@@ -136,14 +157,14 @@ class _Search:
             return device
         raise CatalogError(f"GPUDevice {name!r} was changed by others in {_TRIES} tries to take it over")
 
-    async def _create(self, name: str) -> GPUDevice | Refusal | None:
+    async def _create(self, device: GPUDevice) -> GPUDevice | Refusal | None:
         """The new device; None where the name is taken by now."""
         if refusal := await self._too_many_idle():
             return refusal
         if self.request.dry_run:
-            return self.wanted.device(self.request.namespace, name)
+            return device
         try:
-            device = await self.context.catalog.build_device(self.request.namespace, name, self.wanted)
+            created = await self.context.catalog.build_device(device.namespace, device.name, self.wanted)
         except NameTaken:
             return None
         except BuildRefused as error:
@@ -151,7 +172,7 @@ class _Search:
             cause = Cause(template.FIELD, f"its device can't be created: {error}")
             return Refusal(code=error.code, reason=error.reason, causes=(cause,))
         self.context.devices("built")
-        return device
+        return created
 
     async def _too_many_idle(self) -> Refusal | None:
         """A namespace has at most 64 template devices without a VMI."""

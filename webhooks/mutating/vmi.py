@@ -4,17 +4,15 @@ from typing import Final
 
 from gpu.fields import clip
 from gpu.gpudevice import GPUDevice
-from gpu.offer import Offer
 from gpu.rewrite import rewrite, stamp
 from gpu.template import read_template
 from gpu.vmi import VMISpec
 from webhooks.answer import LET_IN, Answer, Refusal
 from webhooks.context import Context
 from webhooks.facts import Facts, judged
-from webhooks.mutating.device import template_device
+from webhooks.mutating.device import Fit, template_device, what_fits
 from webhooks.review import Request
-from webhooks.rules.reference import Claimant, usable_device, what_is_granted
-from webhooks.rules.vmi import no_more_entries_than_granted
+from webhooks.rules.reference import Claimant, usable_device
 
 _LONGEST_WARNING: Final = 120
 
@@ -26,7 +24,7 @@ async def mutate_vmi(request: Request, context: Context) -> Answer:
         found = await template_device(request, context, vmi, read_template(vmi.template))
         if isinstance(found, Refusal):
             return Answer(found)
-        return _rewritten(vmi, found.device, found.offer, [found.note] if found.note else [])
+        return _rewritten(vmi, found.device, found.fit, found.note)
     if vmi.reference is not None:
         return await _by_reference(vmi, vmi.reference, request.namespace, context)
     return LET_IN
@@ -37,21 +35,15 @@ async def _by_reference(vmi: VMISpec, reference: str, namespace: str, context: C
         device = usable_device(facts, reference, None, Claimant(namespace, vmi.name, None))
         if isinstance(device, Refusal):
             return device
-        answer = _rewritten(vmi, device, facts.offer, [])
-        return answer.refusal or answer
+        fit = what_fits(vmi, device, facts.offer)
+        return fit if isinstance(fit, Refusal) else _rewritten(vmi, device, fit)
 
     verdict = await judged(judge, context.catalog, namespace, reference)
     return Answer(verdict) if isinstance(verdict, Refusal) else verdict
 
 
-def _rewritten(vmi: VMISpec, device: GPUDevice, offer: Offer, notes: list[str]) -> Answer:
-    grant = what_is_granted(device, offer)
-    if isinstance(grant, Refusal):
-        return Answer(grant)
-    gpu_names = grant.with_names(offer.names)
-    if refusal := no_more_entries_than_granted(vmi, grant, gpu_names):
-        return Answer(refusal)
+def _rewritten(vmi: VMISpec, device: GPUDevice, fit: Fit, note: str = "") -> Answer:
     label = stamp(vmi, device.name)
-    change = rewrite(vmi, grant=grant, gpu_names=gpu_names)
-    warnings = [clip(line, _LONGEST_WARNING) for line in (*notes, *change.changes)]
+    change = rewrite(vmi, grant=fit.grant, gpu_names=fit.gpu_names)
+    warnings = [clip(line, _LONGEST_WARNING) for line in ([note, *change.changes] if note else change.changes)]
     return Answer(None, [label, *change.operations] if label else change.operations, warnings)
