@@ -44,14 +44,16 @@ class EmbeddedCatalog:
         Raises ManifestError, with the file, the object and the field.
         """
         catalog = cls(clock=clock)
-        for obj, file in read_manifests(directory):
+        for manifest in read_manifests(directory):
+            obj = manifest.obj
             try:
                 catalog.add(obj)
             except FieldError as error:
                 metadata = obj.get("metadata")
                 name = metadata.get("name") if isinstance(metadata, dict) else None
                 shown = f" {fields.clip(name)!r}" if isinstance(name, str) else ""
-                raise ManifestError(f"{file}: {fields.clip(obj['kind'])}{shown}: {error}") from None
+                problem = f"{fields.clip(obj['kind'])}{shown}: {error}"
+                raise ManifestError(manifest.file, problem, manifest.line(error.path)) from None
         return catalog
 
     def add(self, obj: Mapping[str, Any]) -> None:
