@@ -11,7 +11,7 @@ import yaml
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes that a document may have, also when its aliases are written out."""
 
-_DEEPEST: Final = 200
+_DEEPEST: Final = 128
 _YAML: Final = "tag:yaml.org,2002:"
 _UNKNOWN_TO_JSON: Final = {f"{_YAML}{name}" for name in ("binary", "omap", "pairs", "set", "timestamp")}
 _READ_ANEW: Final = {f"{_YAML}{name}" for name in ("timestamp", "int", "float")}
@@ -77,8 +77,8 @@ def documents(text: bytes) -> Iterator[Document | DocumentError]:
             if found is not None:
                 yield found
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        yield DocumentError(error.problem or "not YAML", mark.line + 1 if mark else None)
+        mark, last = error.problem_mark, max(1, text.count(b"\n") + (not text.endswith(b"\n")))
+        yield DocumentError(error.problem or "not YAML", min(mark.line + 1, last) if mark else None)
     except yaml.reader.ReaderError as error:
         yield DocumentError(f"not YAML: {error.reason}", text.count(b"\n", 0, error.position) + 1)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -64,6 +64,14 @@ class EmbeddedCatalog:
         """Take an object out, if it is there; ``namespace`` is empty for what has none."""
         self._truth.drop(kind, namespace, name)
 
+    def stored(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """An object as it came in, or as it was built; ``namespace`` is empty for what has none."""
+        return self._truth.stored(kind, namespace, name)
+
+    def every_device(self) -> list[GPUDevice]:
+        """The devices of all namespaces."""
+        return [device for devices in self._truth.devices.values() for device in devices.values()]
+
     def _stored(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         metadata = fields.required_object(obj, "metadata", "")
         given = {"namespace": "default", "uid": str(uuid4()), **metadata}
