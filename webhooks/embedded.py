@@ -44,14 +44,16 @@ class EmbeddedCatalog:
         Raises ManifestError, with the file, the object and the field.
         """
         catalog = cls(clock=clock)
-        for obj, file in read_manifests(directory):
+        for manifest in read_manifests(directory):
+            obj = manifest.obj
             try:
                 catalog.add(obj)
             except FieldError as error:
                 metadata = obj.get("metadata")
                 name = metadata.get("name") if isinstance(metadata, dict) else None
                 shown = f" {fields.clip(name)!r}" if isinstance(name, str) else ""
-                raise ManifestError(f"{file}: {fields.clip(obj['kind'])}{shown}: {error}") from None
+                problem = f"{fields.clip(obj['kind'])}{shown}: {error}"
+                raise ManifestError(manifest.file, problem, manifest.line(error.path)) from None
         return catalog
 
     def add(self, obj: Mapping[str, Any]) -> None:
@@ -61,6 +63,14 @@ class EmbeddedCatalog:
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Take an object out, if it is there; ``namespace`` is empty for what has none."""
         self._truth.drop(kind, namespace, name)
+
+    def stored(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """An object as it came in, or as it was built; ``namespace`` is empty for what has none."""
+        return self._truth.stored(kind, namespace, name)
+
+    def every_device(self) -> list[GPUDevice]:
+        """The devices of all namespaces."""
+        return [device for devices in self._truth.devices.values() for device in devices.values()]
 
     def _stored(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         metadata = fields.required_object(obj, "metadata", "")

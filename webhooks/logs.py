@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -53,3 +55,18 @@ def configure_logs(*, style: str, level: str) -> None:
     )
     root = logging.getLogger()
     root.handlers = [*(handler for handler in root.handlers if not isinstance(handler, _Forwarder)), _Forwarder()]
+
+
+@contextmanager
+def only_failures() -> Iterator[None]:
+    """Within, what the pair logs is passed over, but for failures of its own code: those go to standard error."""
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

@@ -1,70 +1,156 @@
-"""Kubernetes manifests from YAML and JSON files."""
+"""Kubernetes manifests from YAML and JSON files, with the line of every field."""
 
-from collections.abc import Iterator
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from gpu.fields import clip, described, printable
+from webhooks.documents import LARGEST, DocumentError, documents
+from webhooks.lines import line_of, member
+
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+STDIN: Final = Path("-")
+
+_FOR_A_WRITER: Final = 2.0
+"""Seconds after which a named pipe that nobody writes to counts as empty."""
 
 
 class ManifestError(Exception):
     """A file that can't be used; its text names the file, the line where one is to blame, and what is wrong."""
 
-
-class _Loader(yaml.CSafeLoader):
-    """Reads what the Kubernetes API would be sent: dates and keys stay the strings that they are in JSON."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        """See yaml.constructor.BaseConstructor."""
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                key.tag = "tag:yaml.org,2002:str"
-        return super().construct_mapping(node, deep)
+    def __init__(self, file: Path, problem: str, line: int | None = None) -> None:
+        self.file, self.problem, self.line = file, problem, line
+        at = f", line {line}" if line else ""
+        super().__init__(printable(f"{file}{at}: {problem}"))
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
+class EmptyFileError(ManifestError):
+    """A file without any document."""
 
 
-def read_manifests(path: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """An object, the file it stands in, and where its fields stand there."""
+
+    obj: dict[str, Any]
+    file: Path
+    node: yaml.Node
+
+    def line(self, field_path: str = "") -> int:
+        """The line, from 1, on which a field stands; that of the nearest field around it where it is not there."""
+        return line_of(self.node, field_path)
+
+
+def read_manifests(path: Path) -> Iterator[Manifest]:
     """The objects of a file, or of every YAML and JSON file below a directory, in the order of their paths.
 
-    Documents that are empty are passed over, lists are taken apart. Raises ManifestError.
+    Documents that are empty are passed over, lists are taken apart. Raises ManifestError at the first that is unusable.
     """
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-    elif path.exists():
-        files = [path]
-    else:
-        raise ManifestError(f"{path}: no such file or directory")
-    for file in files:
-        for document in _documents(file):
-            yield from ((obj, file) for obj in _objects(document, file))
+    for file in _files(path):
+        for found in [file] if isinstance(file, ManifestError) else _read(file):
+            if isinstance(found, Manifest):
+                yield found
+            elif not isinstance(found, EmptyFileError):
+                raise found
 
 
-def _documents(file: Path) -> Iterator[object]:
+def read_all(paths: Iterable[Path]) -> Iterator[Manifest | ManifestError]:
+    """The objects of files and directories, and an error for each that can't be used, in their order.
+
+    ``-`` is standard input. An empty file is an error where it is named, or where its directory holds nothing else.
+    """
+    for path in paths:
+        found = [part for file in _files(path) for part in ([file] if isinstance(file, ManifestError) else _read(file))]
+        usable = [part for part in found if not isinstance(part, EmptyFileError)]
+        yield from usable or (found and [EmptyFileError(path, "holds no manifest")])
+
+
+def _files(path: Path) -> Iterator[Path | ManifestError]:
+    """The file itself, or every YAML and JSON file below the directory, whatever can be said against reading it."""
+    if path == STDIN:
+        yield path
+        return
     try:
-        yield from yaml.load_all(file.read_bytes(), Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ManifestError(f"{file}{line}: {error.problem or 'not YAML'}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ManifestError(f"{file}: not YAML: {str(error).splitlines()[0]}") from None
+        if not stat.S_ISDIR(path.stat().st_mode):
+            yield path
+            return
     except OSError as error:
-        raise ManifestError(f"{file}: {error.strerror}") from None
+        yield _unreadable(path, error)
+        return
+    failed: list[OSError] = []
+    files = [Path(folder, name) for folder, _, names in os.walk(path, onerror=failed.append) for name in names]
+    yield from (_unreadable(Path(error.filename), error) for error in failed)
+    files = sorted(file for file in files if file.suffix in SUFFIXES)
+    if not files:
+        yield EmptyFileError(path, "holds no manifest")
+    for file in files:
+        try:
+            regular = stat.S_ISREG(file.stat().st_mode)
+            yield file if regular else ManifestError(file, "is no regular file; name it itself to have it read")
+        except OSError as error:
+            yield _unreadable(file, error)
 
 
-def _objects(document: object, file: Path) -> Iterator[dict[str, Any]]:
-    if document is None:
+def _unreadable(file: Path, error: OSError) -> ManifestError:
+    missing = isinstance(error, FileNotFoundError) and not file.is_symlink()
+    return ManifestError(file, "no such file or directory" if missing else error.strerror or str(error))
+
+
+def _read(file: Path) -> Iterator[Manifest | ManifestError]:
+    empty = True
+    try:
+        for document in documents(_content(file)):
+            empty = False
+            if isinstance(document, DocumentError):
+                yield ManifestError(file, document.problem, document.line)
+            else:
+                yield from _manifests(document.value, document.node, file)
+    except ManifestError as error:
+        yield error
+    except OSError as error:
+        yield _unreadable(file, error)
+    else:
+        if empty:
+            yield EmptyFileError(file, "holds no manifest")
+
+
+def _content(file: Path) -> bytes:
+    """Raises ManifestError for a file that is too large, OSError for one that can't be read."""
+    if file == STDIN:
+        content = sys.stdin.buffer.read(LARGEST + 1)
+    else:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+            if stat.S_ISFIFO(os.fstat(opened.fileno()).st_mode):
+                select.select([opened], [], [], _FOR_A_WRITER)
+            os.set_blocking(opened.fileno(), True)
+            content = opened.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ManifestError(file, f"is larger than {LARGEST >> 20} MiB: split it")
+    return content
+
+
+def _manifests(value: object, node: yaml.Node, file: Path) -> Iterator[Manifest | ManifestError]:
+    """The object, or those of a list; a typed list's items need not say what they are."""
+    line = node.start_mark.line + 1
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kind, str) or not kind:
+        yield ManifestError(file, "not a Kubernetes object: it has no kind", line)
         return
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise ManifestError(f"{file}: not a Kubernetes object: it has no kind")
-    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-        for item in document["items"]:
-            yield from _objects(item, file)
+    if kind != "List" and not (kind.endswith("List") and "items" in value):
+        yield Manifest(value, file, node)
         return
-    yield document
+    items = value.get("items")
+    at = member(node, "items") or (line - 1, node)
+    if items is not None and not isinstance(items, list):
+        yield ManifestError(file, f"items of a {clip(kind)} must be a list, not {described(items)}", at[0] + 1)
+        return
+    given = {"kind": kind.removesuffix("List"), "apiVersion": value.get("apiVersion")} if kind != "List" else {}
+    for item, item_node in zip(items or (), at[1].value, strict=False):
+        yield from _manifests({**given, **item} if isinstance(item, dict) else item, item_node, file)

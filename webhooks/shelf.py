@@ -18,6 +18,12 @@ from gpu.vmi import VMI
 QUOTA: Final = f"count/gpudevices.{names.GROUP}"
 """The key of a ResourceQuota's ``spec.hard`` that limits how many devices a namespace has."""
 
+_OF_THE_CLUSTER: Final = {names.GPU_CLASS, names.CLUSTER_INSTANCETYPE, names.CLUSTER_PREFERENCE}
+_KEPT_AS_THEY_ARE: Final = {
+    *(names.VM, names.REPLICA_SET, names.POOL),
+    *(names.INSTANCETYPE, names.CLUSTER_INSTANCETYPE, names.PREFERENCE, names.CLUSTER_PREFERENCE),
+}
+
 T = TypeVar("T")
 Table = dict[str, dict[str, T]]
 """By namespace, then by name; what has no namespace is under the empty one."""
@@ -48,6 +54,7 @@ class Shelf:
             "ResourceClaimTemplate": (self.claim_templates, claimed_device_classes),
             "ResourceQuota": (self.quotas, read_quota),
             "ConfigMap": (self._settings, GPUSettings.from_dict),
+            **{kind: (defaultdict(dict), bool) for kind in _KEPT_AS_THEY_ARE},
         }
 
     def put(self, obj: dict[str, Any]) -> None:
@@ -105,7 +112,7 @@ class Shelf:
 def _identity(obj: Mapping[str, Any]) -> tuple[str, str, str]:
     metadata = fields.required_object(obj, "metadata", "")
     kind = fields.required_text(obj, "kind", "")
-    namespace = "" if kind == names.GPU_CLASS else fields.required_text(metadata, "namespace", "metadata")
+    namespace = "" if kind in _OF_THE_CLUSTER else fields.required_text(metadata, "namespace", "metadata")
     return kind, namespace, fields.required_text(metadata, "name", "metadata")
 
 

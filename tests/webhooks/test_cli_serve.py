@@ -111,7 +111,7 @@ class TestErrors:
 
         result = run("--catalog", str(tmp_path))
 
-        assert_told(result, 1, str(tmp_path / "a.yaml"), "line 3")
+        assert_told(result, 1, str(tmp_path / "a.yaml"), "line 2")
 
     @pytest.mark.parametrize(
         ("option", "value", "telling"),

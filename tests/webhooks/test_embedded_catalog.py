@@ -97,26 +97,28 @@ def test_other_kinds_and_other_config_maps_are_passed_over(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "telling"),
     [
-        ("kind: GPUClass\nmetadata: {name: h200}\nspec: {mode: Half}\n", "GPUClass 'h200': spec.mode: must be"),
-        ("kind: GPUClass\nmetadata: {name: h200}\n", "GPUClass 'h200': spec: is required"),
-        ("kind: GPUClass\nspec: {}\n", "GPUClass: metadata: is required"),
-        ("kind: GPUClass\nmetadata: h200\n", "GPUClass: metadata: must be an object, not a string"),
-        ("kind: GPUClass\nmetadata: {name: [a]}\n", "GPUClass: metadata.name: must be a string"),
-        ("kind: GPUDevice\nmetadata: {name: a.b}\nspec: {className: x}\n", "GPUDevice 'a.b': metadata.name: must be"),
-        ("kind: GPUDevice\nmetadata: {name: a, namespace: }\n", "GPUDevice 'a': metadata.namespace: is required"),
+        ("kind: GPUClass\nmetadata: {name: h200}\nspec: {mode: Half}\n", "3: GPUClass 'h200': spec.mode: must be"),
+        ("kind: GPUClass\nmetadata: {name: h200}\n", "1: GPUClass 'h200': spec: is required"),
+        ("kind: GPUClass\nspec: {}\n", "1: GPUClass: metadata: is required"),
+        ("kind: GPUClass\nmetadata: h200\n", "2: GPUClass: metadata: must be an object, not a string"),
+        ("kind: GPUClass\nmetadata: {name: [a]}\n", "2: GPUClass: metadata.name: must be a string"),
+        ("kind: GPUDevice\nmetadata: {name: a.b}\nspec: {className: x}\n", "2: GPUDevice 'a.b': metadata.name: must"),
+        ("kind: GPUDevice\nmetadata: {name: a, namespace: }\n", "2: GPUDevice 'a': metadata.namespace: is required"),
         ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {count/gpudevices.gpu.cozystack.io: x}}\n",
-         "ResourceQuota 'q': spec.hard[count/gpudevices.gpu.cozystack.io]: must be a quantity"),
+         "3: ResourceQuota 'q': spec.hard[count/gpudevices.gpu.cozystack.io]: must be a quantity"),
     ],
     ids=["mode", "no spec", "no metadata", "metadata", "name", "device name", "namespace", "quota"],
 )  # fmt: skip
-def test_a_malformed_object_is_an_error_with_file_object_and_field(tmp_path: Path, text: str, telling: str) -> None:
+def test_a_malformed_object_is_an_error_with_file_line_object_and_field(
+    tmp_path: Path, text: str, telling: str
+) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text)
 
     with pytest.raises(ManifestError) as error:
         EmbeddedCatalog.from_directory(tmp_path)
 
-    assert str(error.value).startswith(f"{file}: {telling}")
+    assert str(error.value).startswith(f"{file}, line {telling}")
 
 
 def test_without_settings_the_names_are_those_of_the_classes() -> None:

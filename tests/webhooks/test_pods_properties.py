@@ -26,7 +26,7 @@ from webhooks.validating import validate
 Obj: TypeAlias = dict[str, Any]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MANIFESTS = [manifest for manifest, _ in read_manifests(EXAMPLES / "catalog")]
+MANIFESTS = [manifest.obj for manifest in read_manifests(EXAMPLES / "catalog")]
 REFERENCE = "gpu.cozystack.io/device-reference"
 MIGRATION_JOB = "kubevirt.io/migrationJobUID"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

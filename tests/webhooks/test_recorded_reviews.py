@@ -141,8 +141,8 @@ def catalog() -> InMemoryCatalog:
     """The examples' classes and settings, and desk-gpu, which nobody uses yet."""
     catalog = InMemoryCatalog()
     for file in ("gpuclasses.yaml", "settings.yaml"):
-        for obj, _ in read_manifests(CATALOG / file):
-            catalog.add(obj)
+        for manifest in read_manifests(CATALOG / file):
+            catalog.add(manifest.obj)
     catalog.add({"kind": names.GPU_DEVICE, "metadata": DESK_GPU, "spec": {"className": "l40s-24q", "count": 1}})
     return catalog
 

@@ -2,7 +2,11 @@
 
 import click
 
+from webhooks.cli.audit import audit
+from webhooks.cli.classes import classes
+from webhooks.cli.completion import completion
 from webhooks.cli.demo import demo
+from webhooks.cli.review import review
 from webhooks.cli.serve import serve
 
 
@@ -12,5 +16,5 @@ def main() -> None:
     """GPU-aware admission for KubeVirt: tenants order GPUs by reference, never by raw name."""
 
 
-main.add_command(serve)
-main.add_command(demo)
+for command in (serve, review, audit, classes, demo, completion):
+    main.add_command(command)

@@ -50,9 +50,9 @@ def demo(examples: Path) -> None:
 
 
 def _only(file: Path) -> dict[str, Any]:
-    for obj, _ in read_manifests(file):
-        return obj
-    raise ManifestError(f"{file}: is empty")
+    for manifest in read_manifests(file):
+        return manifest.obj
+    raise ManifestError(file, "is empty")
 
 
 async def _demo(examples: Path, manifests: list[dict[str, Any]]) -> int:

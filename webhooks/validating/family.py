@@ -15,6 +15,9 @@ from webhooks.validating.vmi import validate_vmi
 from webhooks.virtcontroller import vmi_of, vmi_template
 
 _MOST: Final = 8
+_AT_START: Final = "would be refused at start: "
+_TO_START: Final = "to have it start: "
+_VMIS: Final = ": its VMIs would be refused"
 _CONFLICT: Final = 409
 
 
@@ -32,12 +35,17 @@ async def warn_about(request: Request, context: Context) -> list[str]:
         warnings = _surprises(obj, _read(vmi, found[1]), found[1])
         refusal = await _start(_creation_of(request, vmi), context)
     except FieldError as error:
-        return [f"{error}: its VMIs would be refused"]
+        return [f"{error}{_VMIS}"]
     except RecursionError:  # too deep to be compared
         return []
     if refusal is None or (refusal.code == _CONFLICT and request.old_object is not None and obj["kind"] != names.VM):
         return warnings  # a set's VMIs have names of their own, so that the one that has the device may be among them
     return [*_refused(refusal, found[1]), *warnings]
+
+
+def foretells_refusal(warning: str) -> bool:
+    """Whether a warning is about what would be refused at start, or about how to have it start."""
+    return warning.startswith((_AT_START, _TO_START)) or warning.endswith(_VMIS)
 
 
 def _read(vmi: Mapping[str, Any], path: str) -> VMISpec:
@@ -78,10 +86,10 @@ async def _start(request: Request, context: Context) -> Refusal | None:
 
 def _refused(refusal: Refusal, path: str) -> list[str]:
     lines = [
-        f"would be refused at start: {f'{path}.{cause.field}: ' if cause.field else ''}{cause.message}"
+        f"{_AT_START}{f'{path}.{cause.field}: ' if cause.field else ''}{cause.message}"
         for cause in refusal.causes[:_MOST]
     ]
-    return [*lines, f"to have it start: {refusal.advice}"] if refusal.advice else lines
+    return [*lines, f"{_TO_START}{refusal.advice}"] if refusal.advice else lines
 
 
 def _surprises(obj: Mapping[str, Any], vmi: VMISpec, path: str) -> list[str]:

@@ -1,0 +1,148 @@
+"""``gpu-webhooks audit``."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from gpu.fields import clip, printable
+from webhooks.audit import (
+    AUDITED,
+    DELETED,
+    ENDED,
+    EXISTING,
+    NO_TENANT,
+    Finding,
+    Report,
+    Tenants,
+    add_existing,
+    split,
+    state_of,
+)
+from webhooks.cli.common import STATUS, UNUSABLE, catalog_option, files_argument, kubevirt_option, load_catalog, told
+from webhooks.cli.output import at, problem_as_json, reason_as_json, sentence
+from webhooks.logs import only_failures
+from webhooks.manifests import Manifest, ManifestError, read_all
+from webhooks.outcome import UNUSABLE as NOT_JUDGED
+from webhooks.outcome import Outcome
+from webhooks.reviewer import Reviewer
+from webhooks.settings import Settings
+
+_LEFT_OUT: Final = {NO_TENANT: "in namespaces that are no tenants'", ENDED: "finished", DELETED: "being deleted"}
+_NOTHING: Final = "nothing to audit: no VM, replica set, pool, VMI or pod is given"
+
+
+@click.command(epilog=STATUS)
+@files_argument
+@catalog_option
+@click.option(
+    "--tenant-label",
+    default="namespace.cozystack.io/host",
+    show_default=True,
+    metavar="KEY[=VALUE]",
+    help="Label of tenants' namespaces; asked of the namespaces that are given.",
+)
+@kubevirt_option
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def audit(files: tuple[Path, ...], catalog: Path, tenant_label: str, kubevirt_namespace: str, output: str) -> None:
+    """List what is in a cluster now and would be refused once the pair is switched on, by namespace.
+
+    FILE holds the manifests of namespaces, VMs, replica sets, pools, VMIs and pods, such as kubectl get gives them with
+    -o yaml; a directory and - for standard input will do as well. What is listed runs on, but it can't migrate or start
+    again as it is. A VM that is stopped is listed too: it can't start again either. A VMI or a pod is listed under the
+    VM that it belongs to, where that would be refused itself.
+
+    Left out are namespaces without the tenants' label, kube-system and KubeVirt's; pods and VMIs that are finished, and
+    what is being deleted. A namespace whose manifest is not given counts as a tenant's.
+    """
+    found = list(read_all(files))
+    problems = [part for part in found if isinstance(part, ManifestError)]
+    manifests = [part for part in found if isinstance(part, Manifest)]
+    if manifests and not any(manifest.obj["kind"] in AUDITED for manifest in manifests):
+        problems.append(ManifestError(files[0], _NOTHING))
+    existing = load_catalog(catalog)
+    kept, out = split(manifests, Tenants.by(tenant_label, others={"kube-system", kubevirt_namespace}))
+    problems += add_existing(existing, kept)
+    reviewer = Reviewer(existing, Settings(kubevirt_namespace=kubevirt_namespace))
+    with only_failures():
+        outcomes = asyncio.run(reviewer.review(manifest for manifest in kept if manifest.obj["kind"] not in EXISTING))
+    problems += [problem for outcome in outcomes for problem in _unjudged(outcome)]
+    report = Report.of(outcomes, out)
+    (_print_json if output == "json" else _print_text)(report, problems)
+    raise SystemExit(UNUSABLE if problems else int(report.refused > 0))
+
+
+def _unjudged(outcome: Outcome) -> list[ManifestError]:
+    if outcome.verdict != NOT_JUDGED:
+        return []
+    return [ManifestError(reason.file, sentence(reason), reason.line) for reason in outcome.reasons]
+
+
+def _print_json(report: Report, problems: Sequence[ManifestError]) -> None:
+    found = {
+        "refused": report.refused,
+        "objects": report.objects,
+        "leftOut": dict(report.left_out),
+        "namespaces": [
+            {"namespace": namespace, "refused": [_finding_as_json(finding) for finding in findings]}
+            for namespace, findings in report.namespaces.items()
+        ],
+        "problems": [problem_as_json(problem) for problem in problems],
+    }
+    click.echo(json.dumps(found, indent=2))
+
+
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
+    outcome = finding.outcome
+    return {
+        **_object_as_json(outcome),
+        "code": outcome.code,
+        "reasons": [reason_as_json(reason) for reason in outcome.reasons],
+        "advice": outcome.advice or None,
+        "runsAs": [_object_as_json(run) for run in finding.runs],
+    }
+
+
+def _object_as_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "file": str(outcome.manifest.file),
+        "line": outcome.manifest.line(),
+        "kind": outcome.kind,
+        "name": outcome.name,
+        "state": state_of(outcome.manifest.obj) or None,
+    }
+
+
+def _print_text(report: Report, problems: Sequence[ManifestError]) -> None:
+    for namespace, findings in report.namespaces.items():
+        click.secho(printable(namespace), bold=True)
+        for finding in findings:
+            outcome = finding.outcome
+            click.echo(f"  {at(outcome.manifest.file, outcome.manifest.line())}: {_named(outcome)}")
+            for reason in outcome.reasons:
+                click.echo(f"    {at(reason.file, reason.line)}: {sentence(reason)}")
+            if finding.runs:
+                click.echo(f"    runs as {', '.join(map(_named, finding.runs))}")
+    for advice in report.advice:
+        click.echo(f"to do: {advice}")
+    for problem in problems:
+        click.secho(told(problem), fg="red", err=True)
+    click.echo(_summary(report))
+
+
+def _named(outcome: Outcome) -> str:
+    state = state_of(outcome.manifest.obj)
+    shown = f"{clip(outcome.kind)} {clip(outcome.name, 253)}{f' ({clip(state)})' if state else ''}"
+    return printable(shown)
+
+
+def _summary(report: Report) -> str:
+    spaces = len(report.namespaces)
+    in_namespaces = f" in {spaces} namespace{'s' if spaces > 1 else ''}" if spaces else ""
+    lines = [f"{report.refused} of {report.objects} objects{in_namespaces} would be refused"]
+    if report.left_out:
+        lines.append("left out: " + ", ".join(f"{count} {_LEFT_OUT[why]}" for why, count in report.left_out.items()))
+    return "\n".join(lines)
