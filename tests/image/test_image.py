@@ -125,7 +125,11 @@ def perform(stage: Stage, root: Path, *, context: Path, python: Path, others: Ma
         elif word == "RUN":
             command = ["sh", "-c", within(root, text)]
             variables = {**env, **{name: within(root, value) for name, value in stage.env.items()}, "PATH": path}
-            subprocess.run(command, cwd=at, env=variables, umask=0o022, check=True, capture_output=True, text=True)
+            try:
+                subprocess.run(command, cwd=at, env=variables, umask=0o022, check=True, capture_output=True, text=True)
+            except subprocess.CalledProcessError as stopped:
+                stopped.add_note(stopped.stderr)
+                raise
         else:
             assert word in {"ENV", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}, f"{word} is not known here"
 
