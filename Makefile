@@ -30,6 +30,7 @@ lock: $(READY) ## Lock the dependencies again, with hashes
 	$(BIN)/pip install --quiet 'uv>=0.9'
 	$(BIN)/uv pip compile $(LOCK) pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile $(LOCK) --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+	echo 'hatchling>=1.27' | $(BIN)/uv pip compile $(LOCK) -c requirements-dev.txt - -o requirements-build.txt
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock'
 
