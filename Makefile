@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format lock clean
+.PHONY: help demo test bench lint format lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ demo: $(READY) ## Run the pair on its embedded catalog and show what it does to 
 
 test: lint ## Lint, then run every test
 	$(BIN)/pytest
+
+bench: $(READY) ## Measure beside a bare handler, and a peer where PEER names its binary (see docs/development.md)
+	$(BIN)/python tests/bench/bench.py $(if $(PEER),--peer $(PEER)) $(BENCH)
 
 lint: $(READY) ## ruff, mypy (strict) and the layers that the rooms keep
 	$(BIN)/ruff check .

@@ -47,10 +47,14 @@ def rewrite(vmi: VMISpec, *, grant: Grant, gpu_names: AbstractSet[str]) -> Rewri
     """
     entries = list(vmi.entries(gpu_names))
     result = Rewrite([], [])
-    _rename(entries, grant, result)
-    _add_missing(vmi, grant, grant.count - len(entries), result)
-    _drop_amounts(vmi, gpu_names, result)
-    _drop_claims(vmi, entries, result)
+    if entries:
+        _rename(entries, grant, result)
+    if grant.count > len(entries):
+        _add_missing(vmi, grant, grant.count - len(entries), result)
+    if vmi.amounts:
+        _drop_amounts(vmi, gpu_names, result)
+    if vmi.resource_claims:
+        _drop_claims(vmi, entries, result)
     return result
 
 
@@ -71,8 +75,6 @@ def _free_names(vmi: VMISpec) -> Iterator[str]:
 
 
 def _add_missing(vmi: VMISpec, grant: Grant, missing: int, result: Rewrite) -> None:
-    if missing <= 0:
-        return
     added = [
         {"name": name, "deviceName": grant.resource_name}
         for name, _ in zip(_free_names(vmi), range(missing), strict=False)
@@ -94,7 +96,7 @@ def _drop_amounts(vmi: VMISpec, gpu_names: AbstractSet[str], result: Rewrite) ->
 
 def _drop_claims(vmi: VMISpec, entries: list[Entry], result: Rewrite) -> None:
     lost = {claim for entry in entries if (claim := entry.value.get("claimName"))}
-    if not lost or not vmi.resource_claims:
+    if not lost:
         return
     rewritten = {id(entry.value) for entry in entries}
     lost -= {entry.get("claimName") for entry in vmi.host_devices if id(entry) not in rewritten}

@@ -58,6 +58,8 @@ class Amount(NamedTuple):
 class VMISpec:
     """The parts of a VMI that GPUs can be asked for in; lists are empty and objects None where they are missing.
 
+    ``networks`` are read beside resource claims only, which they may use.
+
     ``obj`` is the whole VMI as it came, which nothing here changes.
     """
 
@@ -81,12 +83,12 @@ class VMISpec:
         domain = fields.optional_object(spec, "domain", "spec") or {}
         devices = fields.optional_object(domain, "devices", "spec.domain") or {}
         resources = fields.optional_object(domain, "resources", "spec.domain") or {}
-        gpus = fields.objects(devices, "gpus", DEVICES)
-        host_devices = fields.objects(devices, "hostDevices", DEVICES)
-        _check_texts("gpus", gpus)
-        _check_texts("hostDevices", host_devices)
-        claims, networks = fields.objects(spec, "resourceClaims", "spec"), fields.objects(spec, "networks", "spec")
-        return cls(obj, metadata, reference, template, gpus, host_devices, _amounts(resources), claims, networks)
+        gpus = _entries(devices, "gpus") if "gpus" in devices else ()
+        host_devices = _entries(devices, "hostDevices") if "hostDevices" in devices else ()
+        claims = fields.objects(spec, "resourceClaims", "spec") if "resourceClaims" in spec else ()
+        networks = fields.objects(spec, "networks", "spec") if claims else ()
+        amounts = _amounts(resources) if resources else {}
+        return cls(obj, metadata, reference, template, gpus, host_devices, amounts, claims, networks)
 
     def entries(self, gpu_names: AbstractSet[str]) -> Iterator[Entry]:
         """The GPU entries: all of ``gpus``, and those of ``hostDevices`` that name a GPU resource."""
@@ -98,7 +100,8 @@ class VMISpec:
 
     def count(self, gpu_names: AbstractSet[str]) -> int:
         """How many GPU entries there are."""
-        return len(self.gpus) + sum(entry.get("deviceName") in gpu_names for entry in self.host_devices)
+        of_host_devices = [entry for entry in self.host_devices if entry.get("deviceName") in gpu_names]
+        return len(self.gpus) + len(of_host_devices)
 
     def gpu_amounts(self, gpu_names: AbstractSet[str]) -> Iterator[Amount]:
         """The GPU resource names in ``domain.resources``, whatever their quantity."""
@@ -129,17 +132,17 @@ class VMISpec:
 
 
 def _amounts(resources: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    if not resources:
-        return {}
     found = ((name, fields.optional_object(resources, name, RESOURCES)) for name in ("requests", "limits"))
     return {name: amounts for name, amounts in found if amounts}
 
 
-def _check_texts(list_name: str, entries: Sequence[dict[str, Any]]) -> None:
+def _entries(devices: Mapping[str, Any], list_name: str) -> Sequence[dict[str, Any]]:
+    entries = fields.objects(devices, list_name, DEVICES)
     for index, entry in enumerate(entries):
         for key in _TEXTS:
             if not isinstance(entry.get(key, ""), str):
                 fields.optional_text(entry, key, f"{DEVICES}.{list_name}[{index}]")
+    return entries
 
 
 def read_marks(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -86,7 +86,8 @@ def _shown(value: object) -> str:
 
 def _plain(request: dict[str, Any], uid: str) -> Request | None:
     """A request in which all that is read has its right type, checked at once; None for one to be read step by step."""
-    kind, user, obj, old, dry_run = (request.get(key) for key in ("kind", "userInfo", "object", "oldObject", "dryRun"))
+    get = request.get
+    kind, user, obj, old, dry_run = get("kind"), get("userInfo"), get("object"), get("oldObject"), get("dryRun")
     if type(kind) is not dict or type(user) is not dict or type(dry_run) is not bool:
         return None
     if type(obj) not in _OBJECT or type(old) not in _OBJECT or type(groups := user.get("groups", [])) is not list:
@@ -96,10 +97,10 @@ def _plain(request: dict[str, Any], uid: str) -> Request | None:
         kind.get("group", ""),
         kind.get("version", ""),
         kind.get("kind", ""),
-        request.get("subResource", ""),
-        request.get("operation", ""),
-        request.get("name", ""),
-        request.get("namespace", ""),
+        get("subResource", ""),
+        get("operation", ""),
+        get("name", ""),
+        get("namespace", ""),
         user.get("username", ""),
         tuple(groups),
         obj,

@@ -177,7 +177,8 @@ class _Search:
     async def _too_many_idle(self) -> Refusal | None:
         """A namespace has at most 64 template devices without a VMI."""
         catalog, namespace = self.context.catalog, self.request.namespace
-        if idle_template_devices(catalog.devices(namespace), catalog.vmis(namespace)) < MOST_IDLE:
+        known = catalog.devices(namespace)
+        if len(known) < MOST_IDLE or idle_template_devices(known, catalog.vmis(namespace)) < MOST_IDLE:
             return None
         idle = idle_template_devices(await catalog.fresh_devices(namespace), await catalog.fresh_vmis(namespace))
         if idle < MOST_IDLE:
