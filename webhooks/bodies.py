@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 
 
 class BodyError(Exception):
@@ -44,6 +44,16 @@ class Bodies:
         """A body is done with."""
         self._held -= len(body)
 
+    def give_up_one(self) -> bool:
+        """Give up the body that has been coming in for longest; whether there was one."""
+        oldest = next(iter(self._coming), None)
+        if oldest is None:
+            return False
+        self._held -= self._coming.pop(oldest)
+        if not oldest.expired():
+            oldest.reschedule(0.0)
+        return True
+
     async def _read_slowly(self, call: web.BaseRequest, until: float) -> bytes:
         if (call.content_length or 0) > self.largest:
             raise self._too_large()
@@ -55,14 +65,15 @@ class Bodies:
         except TimeoutError:
             raise BodyError("slow body", 408, "Timeout", "the body was not whole in time") from None
         except (OSError, web.RequestPayloadError):
-            message = "the connection was lost before the body was whole"
-            raise BodyError("lost", 400, "BadRequest", message) from None
+            raise _lost() from None
         finally:
             self._held -= self._coming.pop(limit, 0)
 
     async def _collect(self, call: web.BaseRequest, limit: asyncio.Timeout) -> bytes:
         body = bytearray()
         self._coming[limit] = 0
+        if call.transport is None:
+            raise _lost()
         while chunk := await call.content.readany():
             body += chunk
             if len(body) > self.largest:
@@ -77,18 +88,19 @@ class Bodies:
 
     def _make_room(self, size: int) -> None:
         while self._held + size > self._most:
-            if not self._coming:
+            if not self.give_up_one():
                 raise BodyError("busy", 503, "ServiceUnavailable", "too many large reviews at once; try again")
-            oldest = next(iter(self._coming))
-            self._held -= self._coming.pop(oldest)
-            oldest.reschedule(0.0)
 
     def _too_large(self) -> BodyError:
         return BodyError("too large", 413, "RequestEntityTooLarge", f"the body is over {self.largest} bytes")
 
 
+def _lost() -> BodyError:
+    return BodyError("lost", 400, "BadRequest", "the connection was lost before the body was whole")
+
+
 async def _ask_for_it(call: web.BaseRequest) -> None:
     """Tell a client that waits with its body to send it (RFC 9110, 10.1.1)."""
-    if call.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+    if call.version >= HttpVersion11 and call.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
         await call.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         call.writer.output_size = 0

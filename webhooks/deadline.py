@@ -12,7 +12,8 @@ T = TypeVar("T")
 async def in_time(work: Coroutine[Any, Any, T], until: float | None) -> T:
     """What ``work`` returns. Raises TimeoutError at ``until``, in seconds of the running loop's clock; None is never.
 
-    Work that is late before it begins is not begun. Work that never waits, as most decisions don't, costs no timer.
+    Work that is late before it begins is not begun, and what it waits for is of no use to it once it is late. Work that
+    never waits, as most decisions don't, costs no timer.
     """
     if until is not None and asyncio.get_running_loop().time() >= until:
         work.close()
@@ -22,12 +23,12 @@ async def in_time(work: Coroutine[Any, Any, T], until: float | None) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-    async with asyncio.timeout_at(until):
-        return await _resumed(work, awaited)
+    async with asyncio.timeout_at(until) as limit:
+        return await _resumed(work, awaited, limit)
 
 
 @coroutine
-def _resumed(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
+def _resumed(work: Coroutine[Any, Any, T], awaited: Any, limit: asyncio.Timeout) -> Generator[Any, Any, T]:
     """Go on with work that waits for ``awaited``."""
     while True:
         try:
@@ -39,8 +40,17 @@ def _resumed(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, 
             step = partial(work.throw, error)
         else:
             step = partial(work.send, sent)
+        if _is_due(limit):
+            awaited = None
+            continue
         try:
             awaited = step()
         except StopIteration as done:
             result: T = done.value
             return result
+
+
+def _is_due(limit: asyncio.Timeout) -> bool:
+    """Whether the limit is about to cancel, and the loop only has not come to it."""
+    until = limit.when()
+    return until is not None and not limit.expired() and asyncio.get_running_loop().time() >= until

@@ -2,9 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from itertools import chain
+from time import perf_counter
+from typing import Final, cast
 
-_SWEEP: Final = 1.0
+_SWEEPS: Final = 10
+"""How often slow heads are looked for in the time that a head has."""
+_LATELY: Final = 1.0
+
+
+def _nothing() -> bool:
+    return False
 
 
 class Guard:
@@ -12,33 +20,39 @@ class Guard:
 
     From the first byte of a call on, its line and headers may take ``head_seconds``. A connection on which nothing was
     sent yet is left alone: Go's HTTP client opens some in advance and keeps them for a later call (net/http,
-    Transport), which a close could lose. Of ``most`` connections the one that has been without a call for longest makes
-    room for another; where there is none, the new one is turned away.
+    Transport), which a close could lose.
+
+    Of ``most`` connections one that never had a call makes room for another, else the one that has been without a call
+    for longest. Where all have calls, ``free_one`` is asked to have one of them end soon; where it can't, the new
+    connection is turned away.
     """
 
-    def __init__(self, *, most: int, head_seconds: float) -> None:
+    def __init__(self, *, most: int, head_seconds: float, free_one: Callable[[], bool] = _nothing) -> None:
+        self.last_arrival = 0.0
         self._most = most
         self._head_seconds = head_seconds
+        self._free_one = free_one
+        self._new: dict[asyncio.BaseProtocol, _Watched] = {}
         self._idle: dict[asyncio.BaseProtocol, _Watched] = {}
         self._busy: dict[asyncio.BaseProtocol, _Watched] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """How many connections are open."""
-        return len(self._idle) + len(self._busy)
+        return len(self._new) + len(self._idle) + len(self._busy)
 
     @property
     def hears_a_head(self) -> bool:
         """Whether a part of a call's head has come in on some connection."""
-        return any(watched.head_since is not None for watched in self._idle.values())
+        return any(watched.head_since is not None for watched in self._without_a_call())
 
     def watch(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """A maker of protocols that are watched, for ``loop.create_server``."""
+        """A maker of protocols that are watched."""
         return lambda: _Watched(make(), self)
 
     def begin(self, protocol: asyncio.BaseProtocol | None) -> None:
         """A call has come in whose head is whole."""
-        if protocol is not None and (watched := self._idle.pop(protocol, None)):
+        if protocol is not None and (watched := self._idle.pop(protocol, None) or self._new.pop(protocol, None)):
             watched.head_since = None
             watched.busy = True
             self._busy[protocol] = watched
@@ -51,32 +65,44 @@ class Guard:
 
     def admit(self, watched: "_Watched") -> bool:
         """Take a connection in, if there is room or room can be made."""
-        if len(self) >= self._most:
-            longest = next(iter(self._idle.values()), None)
-            if longest is None:
-                return False
-            self._idle.pop(longest.inner)
-            longest.abort()
-        self._idle[watched.inner] = watched
+        if len(self) >= self._most and not self._has_made_room():
+            return False
+        self.last_arrival = perf_counter()
+        self._new[watched.inner] = watched
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(_SWEEP, self._end_slow_heads)
+            self._sweep = asyncio.get_running_loop().call_later(self._head_seconds / _SWEEPS, self._end_slow_heads)
         return True
 
     def forget(self, watched: "_Watched") -> None:
         """A connection is gone."""
-        self._idle.pop(watched.inner, None)
-        self._busy.pop(watched.inner, None)
+        for connections in (self._new, self._idle, self._busy):
+            connections.pop(watched.inner, None)
         if not len(self) and self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
 
+    def _without_a_call(self) -> chain["_Watched"]:
+        return chain(self._new.values(), self._idle.values())
+
+    def _has_made_room(self) -> bool:
+        loop = asyncio.get_running_loop()
+        lately = loop.time() - _LATELY
+        for watched in self._without_a_call():
+            # One on which a call comes in right now is spared.
+            if watched.head_since is None or watched.head_since < lately:
+                self.forget(watched)
+                # Not before an answer that was just given has gone out.
+                loop.call_soon(watched.abort)
+                return True
+        return self._free_one()
+
     def _end_slow_heads(self) -> None:
         loop = asyncio.get_running_loop()
         began_before = loop.time() - self._head_seconds
-        for watched in list(self._idle.values()):
+        for watched in list(self._without_a_call()):
             if watched.head_since is not None and watched.head_since < began_before:
                 watched.abort()
-        self._sweep = loop.call_later(_SWEEP, self._end_slow_heads)
+        self._sweep = loop.call_later(self._head_seconds / _SWEEPS, self._end_slow_heads)
 
 
 class _Watched(asyncio.Protocol):
@@ -90,10 +116,11 @@ class _Watched(asyncio.Protocol):
         self.head_since: float | None = None
         self._guard = guard
         self._admitted = False
-        self._transport: asyncio.BaseTransport | None = None
+        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        # Not narrowed by isinstance: transports of uvloop have no base class.
+        self._transport = cast("asyncio.Transport", transport)
         self._admitted = self._guard.admit(self)
         if self._admitted:
             self.inner.connection_made(transport)
@@ -107,7 +134,7 @@ class _Watched(asyncio.Protocol):
             self.inner.data_received(data)
 
     def abort(self) -> None:
-        if isinstance(self._transport, asyncio.Transport):
+        if self._transport is not None:
             self._transport.abort()
 
     def eof_received(self) -> bool | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
+from webhooks.door import Door
 from webhooks.guard import Guard
 from webhooks.probes import make_probe_app
 from webhooks.transport import Transport
@@ -16,11 +17,14 @@ KEEP_ALIVE: Final = 120.0
 """Seconds. Longer than the 90 s after which the API server closes an idle connection, so that it is never the server
 that closes one just as a call comes in on it (k8s.io/apimachinery/pkg/util/net, SetTransportDefaults)."""
 
-_MOST_PROBES: Final = 128
-_BACKLOG: Final = 1024
-_HANDSHAKE: Final = 10.0
+MOST_PROBES: Final = 128
+
+_PROBE_HEAD: Final = 10.0
+_MOST_HEADERS: Final = 32
+"""Of up to 8 KiB each: with them a connection holds no more of a head than of a body that comes in."""
 _LINGERING: Final = 2.0
-_LAST_CALLS: Final = 5.0
+_LAST_CALLS: Final = 3.0
+_CUT_OFF: Final = 1.0
 
 _log = structlog.get_logger("gpu-webhooks")
 
@@ -29,14 +33,15 @@ _log = structlog.get_logger("gpu-webhooks")
 class Listen:
     """Where to listen; port 0 takes a free one. Times are in seconds.
 
-    On a stop the server goes on answering until nothing has come in for ``quiet``, at most for ``longest_drain``.
+    On a stop the server goes on listening until nothing has come in for ``quiet``, at most for ``longest_drain``. Then
+    the calls that are still to be answered have up to 3 s more.
     """
 
     host: str = "127.0.0.1"
     port: int = 9443
     plain_port: int = 8080
     quiet: float = 0.5
-    longest_drain: float = 25.0
+    longest_drain: float = 20.0
 
 
 class Server:
@@ -46,22 +51,27 @@ class Server:
         self._transport = transport
         self._tls = tls
         self._listen = listen
-        self._listening: list[asyncio.Server] = []
+        self._doors: list[Door] = []
         self._servers: list[web.Server | web.AppRunner] = []
         self.port = listen.port
         self.plain_port = listen.plain_port
 
     async def start(self) -> None:
         """Listen on both ports. Raises OSError where a port can't be had."""
-        options: dict[str, Any] = {"access_log": None, "keepalive_timeout": KEEP_ALIVE, "lingering_time": _LINGERING}
+        options: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": KEEP_ALIVE,
+            "lingering_time": _LINGERING,
+            "max_headers": _MOST_HEADERS,
+        }
         try:
             # Without the router of a web.Application, whose work shows at thousands of calls a second.
             admission = web.Server(self._transport.handle, auto_decompress=False, **options)
             self._servers.append(admission)
             self.port = await self._serve(admission, self._transport.guard, self._listen.port, self._tls)
 
-            guard = Guard(most=_MOST_PROBES, head_seconds=_HANDSHAKE)
-            probes = web.AppRunner(make_probe_app(self._transport, guard), **options)
+            guard = Guard(most=MOST_PROBES, head_seconds=_PROBE_HEAD)
+            probes = web.AppRunner(make_probe_app(self._transport, guard), shutdown_timeout=_CUT_OFF, **options)
             await probes.setup()
             self._servers.append(probes)
             assert probes.server is not None  # noqa: S101 - it was set up
@@ -71,16 +81,9 @@ class Server:
             raise
 
     async def _serve(self, server: web.Server, guard: Guard, port: int, tls: ssl.SSLContext | None) -> int:
-        listening = await asyncio.get_running_loop().create_server(
-            guard.watch(server),
-            self._listen.host,
-            port,
-            ssl=tls,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=_HANDSHAKE if tls else None,
-        )
-        self._listening.append(listening)
-        return int(listening.sockets[0].getsockname()[1])
+        door = Door(guard.watch(server), tls=tls)
+        self._doors.append(door)
+        return await door.open(self._listen.host, port)
 
     async def stop(self) -> None:
         """Not ready at once, close each connection after its answer, wait for quiet, stop listening, finish.
@@ -90,9 +93,9 @@ class Server:
         self._transport.drain()
         _log.info("draining")
         await self._quiet(self._listen.longest_drain)
-        for listening in self._listening:
-            listening.close()
-        await self._quiet(min(_LAST_CALLS, self._listen.longest_drain))
+        for door in self._doors:
+            door.close()
+        await self._quiet(_LAST_CALLS)
         await self._close()
         _log.info("stopped")
 
@@ -103,13 +106,14 @@ class Server:
             await asyncio.sleep(0.05)
 
     async def _close(self) -> None:
-        for listening in self._listening:
-            listening.close()
+        for door in self._doors:
+            door.close()
+            door.give_up()
         for server in self._servers:
             if isinstance(server, web.AppRunner):
                 await server.cleanup()
             else:
                 server.pre_shutdown()
-                await server.shutdown(_LAST_CALLS)
-        self._listening.clear()
+                await server.shutdown(_CUT_OFF)
+        self._doors.clear()
         self._servers.clear()

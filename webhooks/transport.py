@@ -40,11 +40,13 @@ class Transport:
     def __init__(self, admission: Admission) -> None:
         settings = admission.context.settings
         self.admission = admission
-        self.guard = Guard(most=settings.most_connections, head_seconds=settings.head_seconds)
         self.in_flight = 0
         self.draining = False
         self._most_in_flight = settings.most_in_flight
         self._bodies = Bodies(largest=settings.largest_body, most=settings.most_body_bytes)
+        self.guard = Guard(
+            most=settings.most_connections, head_seconds=settings.head_seconds, free_one=self._bodies.give_up_one
+        )
         self._metrics = admission.metrics
         self._metrics.in_flight.set_function(lambda: self.in_flight)
         self._open = 0
@@ -56,8 +58,10 @@ class Transport:
         self._last_end = perf_counter()
 
     def is_quiet(self, seconds: float) -> bool:
-        """Whether no call is open or coming in, and none has ended for that long."""
-        return not self._open and not self.guard.hears_a_head and perf_counter() - self._last_end >= seconds
+        """Whether no call is open or coming in, none has ended and no connection has been made for that long."""
+        if self._open or self.guard.hears_a_head:
+            return False
+        return perf_counter() - max(self._last_end, self.guard.last_arrival) >= seconds
 
     async def handle(self, call: web.BaseRequest) -> web.Response:
         """Answer a call, whatever it is."""
@@ -65,7 +69,8 @@ class Transport:
         self.guard.begin(call.protocol)
         try:
             response = await self._answered(call)
-            if self.draining:
+            # What is left of a body that nobody wants would be taken for the next call's head.
+            if self.draining or not call.content.is_eof():
                 response.force_close()
             return response
         finally:

@@ -6,12 +6,13 @@ import json
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,11 @@ OPTIONS = {
     "--platform-user": ("GPU_WEBHOOKS_PLATFORM_USERS", "system:kube-controller-manager"),
     "--largest-body": ("GPU_WEBHOOKS_LARGEST_BODY", "8"),
     "--most-in-flight": ("GPU_WEBHOOKS_MOST_IN_FLIGHT", "512"),
+    "--most-bodies": ("GPU_WEBHOOKS_MOST_BODIES", "64"),
+    "--most-connections": ("GPU_WEBHOOKS_MOST_CONNECTIONS", "2048"),
+    "--head-timeout": ("GPU_WEBHOOKS_HEAD_TIMEOUT", "10.0"),
     "--drain-quiet": ("GPU_WEBHOOKS_DRAIN_QUIET", "0.5"),
-    "--drain-timeout": ("GPU_WEBHOOKS_DRAIN_TIMEOUT", "25.0"),
+    "--drain-timeout": ("GPU_WEBHOOKS_DRAIN_TIMEOUT", "20.0"),
     "--log-format": ("GPU_WEBHOOKS_LOG_FORMAT", "json"),
     "--log-level": ("GPU_WEBHOOKS_LOG_LEVEL", "info"),
 }
@@ -121,6 +125,9 @@ class TestErrors:
             ("--plain-port", "-1", "-1 is not in the range"),
             ("--most-in-flight", "0", "0 is not in the range x>=1"),
             ("--largest-body", "0", "0 is not in the range x>=1"),
+            ("--most-bodies", "0", "0 is not in the range x>=1"),
+            ("--most-connections", "0", "0 is not in the range x>=1"),
+            ("--head-timeout", "0", "0.0 is not in the range x>0"),
             ("--drain-timeout", "-1", "-1.0 is not in the range x>=0"),
             ("--log-format", "xml", "'xml' is not one of 'json', 'console'"),
             ("--log-level", "loud", "'loud' is not one of"),
@@ -130,6 +137,11 @@ class TestErrors:
         result = run("--catalog", str(EXAMPLES / "catalog"), option, value)
 
         assert_told(result, 2, f"Invalid value for '{option}'", telling)
+
+    def test_a_body_larger_than_all_that_are_held_together_is_told(self) -> None:
+        result = run("--catalog", str(EXAMPLES / "catalog"), "--most-bodies", "4", "--largest-body", "5")
+
+        assert_told(result, 2, "--most-bodies 4 is less than --largest-body 5", "could never be read")
 
     def test_a_variable_that_an_option_cannot_have_is_told(self) -> None:
         result = run("--catalog", str(EXAMPLES / "catalog"), GPU_WEBHOOKS_PORT="65536")
@@ -188,11 +200,12 @@ def test_help_shows_each_option_with_its_variable_and_default() -> None:
 
 
 class Process:
-    """A running ``gpu-webhooks serve``, and what it logged when it was stopped."""
+    """A running ``gpu-webhooks serve``, what it logged as it started, and what when it was stopped."""
 
-    def __init__(self, process: asyncio.subprocess.Process, started: dict[str, Any]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lines: list[dict[str, Any]]) -> None:
         self.process = process
-        self.started = started
+        self.warned = lines[:-1]
+        self.started = lines[-1]
 
     @property
     def port(self) -> int:
@@ -205,14 +218,17 @@ class Process:
 
 
 @asynccontextmanager
-async def serve(*arguments: str, **env: str) -> AsyncIterator[Process]:
-    command = [sys.executable, "-m", "webhooks", "serve", *arguments]
+async def serve(*arguments: str, launch: Sequence[str] = (), **env: str) -> AsyncIterator[Process]:
+    command = [*launch, sys.executable, "-m", "webhooks", "serve", *arguments]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stderr=pipe, stdout=pipe, env={**os.environ, **env})
     assert process.stderr is not None
     try:
-        line = await asyncio.wait_for(process.stderr.readline(), 20)
-        yield Process(process, json.loads(line))
+        lines: list[dict[str, Any]] = []
+        async with asyncio.timeout(20):
+            while not lines or lines[-1]["event"] != "serving":
+                lines.append(json.loads(await process.stderr.readline()))
+        yield Process(process, lines)
     finally:
         if process.returncode is None:
             process.kill()
@@ -287,6 +303,29 @@ async def test_variables_set_what_flags_set(tmp_path: Path) -> None:
 
     assert process.started["url"].startswith("https://127.0.0.2:")
     assert (reply.code, too_large, code) == (403, 413, 0)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "connections", "allowed"),
+    [(256, 8192, 2048, 3264), (256, 8192, 100, 1316), (4096, 8192, 2048, 4096), (1024, 2000, 2048, 2000)],
+    ids=["raised to what is needed", "raised for few", "enough already", "as far as the system lets it"],
+)
+async def test_it_may_open_as_many_files_as_its_connections_need(
+    tmp_path: Path, soft: int, hard: int, connections: int, allowed: int
+) -> None:
+    (tmp_path / "empty").mkdir()
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))"
+    launch = [sys.executable, "-c", f"{limit}; import os; os.execv(sys.argv[3], sys.argv[3:])", str(soft), str(hard)]
+    arguments = ("--catalog", str(tmp_path / "empty"), *AT_ANY_PORT, "--most-connections", str(connections))
+
+    async with serve(*arguments, launch=launch) as process:
+        limits = resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE)
+        code, _ = await process.stop()
+
+    assert code == 0
+    assert limits == (allowed, hard)
+    warned = [(line["event"], line["allowed"], line["needed"]) for line in process.warned]
+    assert warned == ([("few open files", 2000, 3264)] if allowed == hard else [])
 
 
 async def test_what_peers_get_wrong_on_the_wire_is_one_line_each_without_a_traceback(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import resource
 import signal
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,11 @@ import uvloop
 
 from certs import CertificateError, SelfSigned
 from webhooks.admission import Admission
+from webhooks.door import MOST_HANDSHAKES
 from webhooks.embedded import EmbeddedCatalog
 from webhooks.logs import configure_logs
 from webhooks.manifests import ManifestError
-from webhooks.server import Listen, Server
+from webhooks.server import MOST_PROBES, Listen, Server
 from webhooks.settings import MEBIBYTE, Settings
 from webhooks.transport import Transport
 
@@ -25,7 +27,7 @@ _DEFAULTS = Settings()
 _PATH = click.Path(path_type=Path)
 _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(min=0)
-
+_FILES_BESIDE_CONNECTIONS = 64
 
 _option = partial(click.option, show_default=True, show_envvar=True)
 
@@ -59,13 +61,31 @@ _option = partial(click.option, show_default=True, show_envvar=True)
     help="Largest body that is read, in MiB.",
 )
 @_option(
+    "--most-bodies",
+    default=_DEFAULTS.most_body_bytes // MEBIBYTE,
+    type=click.IntRange(min=1),
+    help="Bodies that are held at once, in MiB; above that the one that takes longest to come in is given up.",
+)
+@_option(
     "--most-in-flight",
     default=_DEFAULTS.most_in_flight,
     type=click.IntRange(min=1),
     help="Reviews judged at once; above that the answer is 503.",
 )
+@_option(
+    "--most-connections",
+    default=_DEFAULTS.most_connections,
+    type=click.IntRange(min=1),
+    help="Connections on the admission port; above that one without a call makes room.",
+)
+@_option(
+    "--head-timeout",
+    default=_DEFAULTS.head_seconds,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds that the line and headers of a call may take.",
+)
 @_option("--drain-quiet", default=0.5, type=_SECONDS, help="Seconds without a call that end a drain.")
-@_option("--drain-timeout", default=25.0, type=_SECONDS, help="Seconds that a drain takes at most.")
+@_option("--drain-timeout", default=20.0, type=_SECONDS, help="Seconds that a drain waits for that at most.")
 @_option("--log-format", type=click.Choice(["json", "console"]), default="json", help="How log lines look.")
 @_option(
     "--log-level",
@@ -75,6 +95,11 @@ _option = partial(click.option, show_default=True, show_envvar=True)
 )
 def serve(catalog: Path, **options: Any) -> None:
     """Serve the admission pair over TLS on a catalog of manifests, without a cluster."""
+    if options["most_bodies"] < options["largest_body"]:
+        raise click.UsageError(
+            f"--most-bodies {options['most_bodies']} is less than --largest-body {options['largest_body']}: "
+            "a body of that size could never be read"
+        )
     configure_logs(style=options["log_format"], level=options["log_level"])
     try:
         found = EmbeddedCatalog.from_directory(catalog)
@@ -85,7 +110,10 @@ def serve(catalog: Path, **options: Any) -> None:
         platform_groups=frozenset(options["platform_groups"]),
         platform_users=frozenset(options["platform_users"]),
         largest_body=options["largest_body"] * MEBIBYTE,
+        most_body_bytes=options["most_bodies"] * MEBIBYTE,
         most_in_flight=options["most_in_flight"],
+        most_connections=options["most_connections"],
+        head_seconds=options["head_timeout"],
     )
     listen = Listen(
         host=options["host"],
@@ -94,6 +122,7 @@ def serve(catalog: Path, **options: Any) -> None:
         quiet=options["drain_quiet"],
         longest_drain=options["drain_timeout"],
     )
+    _allow_open_files(settings.most_connections + MOST_HANDSHAKES + MOST_PROBES + _FILES_BESIDE_CONNECTIONS)
     names = dict.fromkeys(["localhost", "127.0.0.1", "::1", *options["tls_names"]])
     try:
         uvloop.run(_serve(found, settings, listen, names=list(names), ca_file=options["ca_file"]))
@@ -130,6 +159,19 @@ async def _serve(
     await stop.wait()
     await server.stop()
     renewals.cancel()
+
+
+def _allow_open_files(needed: int) -> None:
+    """Raise the process's limit of open files to what its connections need, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    allowed = needed if hard == unlimited else min(needed, hard)
+    if soft != unlimited and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < needed:
+        _log.warning(
+            "few open files", allowed=allowed, needed=needed, do="raise ulimit -Hn, or lower --most-connections"
+        )
 
 
 def _settle() -> None:
