@@ -28,16 +28,18 @@ class Bodies:
         self._held = 0
         self._coming: dict[asyncio.Timeout, int] = {}
 
-    async def read(self, call: web.BaseRequest, until: float) -> bytes:
-        """The whole body, which counts until it is released. Raises BodyError; ``until`` is of the loop's clock."""
+    def take(self, call: web.BaseRequest) -> bytes | None:
+        """The body, which counts until it is released; None where it is not whole yet. Raises BodyError."""
         content = call.content
         if not content.is_eof():
-            return await self._read_slowly(call, until)
+            return None
         body = content.read_nowait()
-        if len(body) > self.largest:
+        size = len(body)
+        if size > self.largest:
             raise self._too_large()
-        self._make_room(len(body))
-        self._held += len(body)
+        if self._held + size > self._most:
+            self._make_room(size)
+        self._held += size
         return body
 
     def release(self, body: bytes) -> None:
@@ -54,7 +56,11 @@ class Bodies:
             oldest.reschedule(0.0)
         return True
 
-    async def _read_slowly(self, call: web.BaseRequest, until: float) -> bytes:
+    async def read(self, call: web.BaseRequest, until: float) -> bytes:
+        """The body once it has come in, counted like one that is taken; ``until`` is of the loop's clock.
+
+        Raises BodyError.
+        """
         if (call.content_length or 0) > self.largest:
             raise self._too_large()
         limit = asyncio.timeout_at(until)

@@ -91,26 +91,27 @@ class Transport:
             return self._no_verdict(target.path, "content type", 415, "UnsupportedMediaType", message)
         until = asyncio.get_running_loop().time() + target.seconds
         try:
-            body = await self._bodies.read(call, until)
+            body = self._bodies.take(call)
+            if body is None:
+                body = await self._bodies.read(call, until)
         except BodyError as error:
             return self._no_verdict(target.path, error.cause, error.code, error.reason, str(error))
-        try:
-            return await self._judged(body, target.path, until)
-        finally:
-            self._bodies.release(body)
-
-    async def _judged(self, body: bytes, path: str, until: float) -> web.Response:
         if self.in_flight >= self._most_in_flight:
-            return self._no_verdict(path, "busy", 503, "ServiceUnavailable", "too many reviews in flight; try again")
+            self._bodies.release(body)
+            return self._no_verdict(
+                target.path, "busy", 503, "ServiceUnavailable", "too many reviews in flight; try again"
+            )
         self.in_flight += 1
         start = perf_counter()
         try:
-            return web.Response(body=await self.admission.answered(body, path, until=until), headers=_HEADERS)
+            answer = await self.admission.answered(body, target.path, until=until)
         except UnreadableReviewError as error:
-            return self._no_verdict(path, "unreadable", 400, "BadRequest", str(error))
+            return self._no_verdict(target.path, "unreadable", 400, "BadRequest", str(error))
         finally:
+            self._bodies.release(body)
             self.in_flight -= 1
-            self._metrics.observe(path, perf_counter() - start)
+            self._metrics.observe(target.path, perf_counter() - start)
+        return web.Response(body=answer, headers=_HEADERS)
 
     def _no_verdict(self, path: str, cause: str, code: int, reason: str, message: str) -> web.Response:
         """An HTTP error for what has no review to answer with."""
