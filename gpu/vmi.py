@@ -58,8 +58,6 @@ class Amount(NamedTuple):
 class VMISpec:
     """The parts of a VMI that GPUs can be asked for in; lists are empty and objects None where they are missing.
 
-    ``networks`` are read beside resource claims only, which they may use.
-
     ``obj`` is the whole VMI as it came, which nothing here changes.
     """
 
@@ -86,7 +84,7 @@ class VMISpec:
         gpus = _entries(devices, "gpus") if "gpus" in devices else ()
         host_devices = _entries(devices, "hostDevices") if "hostDevices" in devices else ()
         claims = fields.objects(spec, "resourceClaims", "spec") if "resourceClaims" in spec else ()
-        networks = fields.objects(spec, "networks", "spec") if claims else ()
+        networks = fields.objects(spec, "networks", "spec") if "networks" in spec else ()
         amounts = _amounts(resources) if resources else {}
         return cls(obj, metadata, reference, template, gpus, host_devices, amounts, claims, networks)
 
