@@ -1,0 +1,148 @@
+"""Slow and hostile clients: others are served meanwhile, memory stays bounded, and the slow ones are cut off."""
+
+import asyncio
+import json
+import resource
+import ssl
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+import orjson
+import pytest
+
+from webhooks.testing import review
+
+CATALOG = Path(__file__).parent.parent.parent / "examples" / "catalog"
+HEAD = b"POST /mutate?timeout=2s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+VMI = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstance",
+    "metadata": {"name": "vm", "namespace": "tenant-a", "labels": {"gpu.cozystack.io/device-reference": "my-gpu"}},
+    "spec": {},
+}
+IDLE = 1000
+MOST_MIB = 80 + 2 * 64
+"""What a quiet process takes at most, and twice what bodies may take: they are copied once, when they are whole."""
+
+
+class Service:
+    """A ``serve`` process."""
+
+    def __init__(self, pid: int, port: int, tls: ssl.SSLContext) -> None:
+        self.pid = pid
+        self.port = port
+        self.tls = tls
+
+    async def connect(self, *, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls if tls else None)
+
+    def resident(self) -> float:
+        """MiB in memory."""
+        return int(Path(f"/proc/{self.pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+    async def judged(self) -> float:
+        """The seconds that a review takes on a connection of its own; asserts that it is let in."""
+        body = orjson.dumps(review(VMI))
+        start = perf_counter()
+        reader, writer = await self.connect()
+        writer.write(HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        answered = await reader.read()
+        writer.transport.abort()
+        assert answered.startswith(b"HTTP/1.1 200")
+        assert b'"allowed":true' in answered
+        return perf_counter() - start
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+async def service(tmp_path: Path, many_open_files: None) -> AsyncIterator[Service]:  # noqa: ARG001 - it has to be first
+    ca_file = tmp_path / "ca.crt"
+    options = ["--catalog", str(CATALOG), "--ca-file", str(ca_file), "--port", "0", "--plain-port", "0"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "webhooks", "serve", *options, "--head-timeout", "2", stderr=PIPE
+    )
+    assert process.stderr is not None
+    try:
+        async for line in process.stderr:
+            if (said := json.loads(line))["event"] == "serving":
+                tls = ssl.create_default_context(cafile=ca_file)
+                yield Service(process.pid, int(said["url"].rpartition(":")[2]), tls)
+                return
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def until_cut_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes, pause: float) -> float:
+    """Send the same again and again; the seconds after which the other side had enough."""
+    start = perf_counter()
+    with suppress(ConnectionError, ssl.SSLError):
+        while not reader.at_eof():
+            writer.write(data)
+            await writer.drain()
+            await asyncio.sleep(pause)
+    writer.transport.abort()
+    return perf_counter() - start
+
+
+async def trickle_a_head(service: Service) -> float:
+    reader, writer = await service.connect()
+    writer.write(HEAD + b"X-Slow: ")
+    return await until_cut_off(reader, writer, b"x", 0.3)
+
+
+async def send_a_body_that_never_ends(service: Service) -> float:
+    reader, writer = await service.connect()
+    writer.write(HEAD + b"Content-Length: 1000000\r\n\r\n{")
+    return await until_cut_off(reader, writer, b" ", 0.3)
+
+
+async def send_chunks_above_the_cap(service: Service) -> float:
+    reader, writer = await service.connect()
+    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    return await until_cut_off(reader, writer, b"10000\r\n" + b" " * 0x10000 + b"\r\n", 0.02)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(trickle_a_head, id="a header byte now and then"),
+        pytest.param(send_a_body_that_never_ends, id="bodies that never end"),
+        pytest.param(send_chunks_above_the_cap, id="chunks above the cap"),
+    ],
+)
+async def test_a_slow_or_endless_call_is_cut_off_while_others_are_served(service: Service, hostile: object) -> None:
+    assert callable(hostile)
+    attack = [asyncio.create_task(hostile(service)) for _ in range(30)]
+    await asyncio.sleep(0.5)
+
+    times = [await service.judged() for _ in range(40)]
+    most = service.resident()
+    async with asyncio.timeout(30):
+        lasted = await asyncio.gather(*attack)
+
+    assert max(times) < 2
+    assert max(lasted) < 15
+    assert max(most, service.resident()) < MOST_MIB
+
+
+async def test_a_thousand_idle_connections_keep_nobody_from_being_served(service: Service) -> None:
+    silent = [await service.connect(tls=index % 2 == 0) for index in range(IDLE)]
+
+    times = [await service.judged() for _ in range(40)]
+
+    assert max(times) < 2
+    assert service.resident() < MOST_MIB
+    for _, writer in silent:
+        writer.transport.abort()
