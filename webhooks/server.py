@@ -106,14 +106,16 @@ class Server:
             await asyncio.sleep(0.05)
 
     async def _close(self) -> None:
-        for door in self._doors:
+        # Taken out first: a stop may be asked for twice.
+        doors, servers = self._doors[:], self._servers[:]
+        self._doors.clear()
+        self._servers.clear()
+        for door in doors:
             door.close()
             door.give_up()
-        for server in self._servers:
+        for server in servers:
             if isinstance(server, web.AppRunner):
                 await server.cleanup()
             else:
                 server.pre_shutdown()
                 await server.shutdown(_CUT_OFF)
-        self._doors.clear()
-        self._servers.clear()
