@@ -1,14 +1,28 @@
-"""What all tests stand on: the examples' catalog, and the pair served on it."""
+"""What all tests stand on: the examples' catalog, the pair served on it, and the event loops that they run on."""
 
+import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from webhooks.testing import InMemoryCatalog
 
 pytest_plugins = ["webhooks.testing.fixtures"]
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+ON_UVLOOP = {"test_server.py", "test_limits.py", "test_broken_connections.py"}
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config,  # noqa: ARG001 - the hook's
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A server's tests run on what ``serve`` runs on: its transports and timers differ in ways that count."""
+    if item.path.name in ON_UVLOOP:
+        return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture

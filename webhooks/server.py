@@ -109,11 +109,11 @@ class Server:
         for door in self._doors:
             door.close()
             door.give_up()
-        for server in self._servers:
+        while self._servers:
+            server = self._servers.pop(0)
             if isinstance(server, web.AppRunner):
                 await server.cleanup()
             else:
                 server.pre_shutdown()
                 await server.shutdown(_CUT_OFF)
         self._doors.clear()
-        self._servers.clear()
