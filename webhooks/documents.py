@@ -81,7 +81,8 @@ def documents(text: bytes) -> Iterator[Document | DocumentError]:
         yield DocumentError(error.problem or "not YAML", min(mark.line + 1, last) if mark else None)
     except yaml.reader.ReaderError as error:
         yield DocumentError(f"not YAML: {error.reason}", text.count(b"\n", 0, error.position) + 1)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    # PyYAML's constructors raise all of these for what a tag does not fit: `!!int` of nothing is an IndexError.
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         yield DocumentError(f"not YAML: {str(error).splitlines()[0]}")
 
 
