@@ -22,7 +22,7 @@ MOST_PROBES: Final = 128
 _PROBE_HEAD: Final = 10.0
 _MOST_HEADERS: Final = 32
 """Of up to 8 KiB each: with them a connection holds no more of a head than of a body that comes in."""
-_LINGERING: Final = 2.0
+_LINGERING: Final = 0.5
 _LAST_CALLS: Final = 3.0
 _CUT_OFF: Final = 1.0
 
