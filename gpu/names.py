@@ -43,6 +43,9 @@ CLUSTER_INSTANCETYPE: Final = "VirtualMachineClusterInstancetype"
 PREFERENCE: Final = "VirtualMachinePreference"
 CLUSTER_PREFERENCE: Final = "VirtualMachineClusterPreference"
 
+OF_THE_CLUSTER: Final = frozenset({GPU_CLASS, CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE})
+"""The kinds above that have no namespace."""
+
 MIGRATION_JOB: Final = "kubevirt.io/migrationJobUID"
 """Label that virt-controller puts on a migration's target pod: the uid of the migration."""
 

@@ -59,9 +59,9 @@ class Admission:
             self.metrics.failures.labels(path, "unreadable").inc()
             return encode(request.uid, Answer(request.refusal))
         answer = await self._decided(request, path, until)
-        if answer.refusal is not None:
+        if answer.refusal is not None and is_family(request):
             # What VMIs are made from is never refused, not even for a failure of our own.
-            answer = LET_IN if is_family(request) else answer
+            answer = LET_IN
         if answer.refusal is not None:
             _log_refusal(path, request, answer.refusal)
         self.metrics.count(path, request.kind, request.operation, _verdict(answer))

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from gpu import names
-from webhooks.app import ADMISSION, make_app
+from webhooks.admission import Admission
 from webhooks.differences import difference
 from webhooks.embedded import EmbeddedCatalog
 from webhooks.outcome import Outcome
@@ -25,7 +25,7 @@ class Admitter:
     def __init__(self, catalog: EmbeddedCatalog, settings: Settings) -> None:
         self._catalog = catalog
         self._settings = settings
-        self._admission = make_app(catalog=catalog, settings=settings)[ADMISSION]
+        self._admission = Admission.of(catalog=catalog, settings=settings)
         self._asked = 0
 
     async def ask(

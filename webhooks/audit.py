@@ -46,7 +46,7 @@ class Tenants:
 
     def strangers(self, manifests: Iterable[Manifest]) -> frozenset[str]:
         """The namespaces that are no tenants'."""
-        spaces = [_metadata(manifest.obj) for manifest in manifests if manifest.obj["kind"] == "Namespace"]
+        spaces = [manifest.metadata for manifest in manifests if manifest.obj["kind"] == "Namespace"]
         return self.others | {str(metadata.get("name")) for metadata in spaces if not self._is_tenant(metadata)}
 
     def _is_tenant(self, metadata: Mapping[str, Any]) -> bool:
@@ -66,7 +66,7 @@ class Finding:
 
 def left_out(manifest: Manifest, strangers: frozenset[str]) -> str | None:
     """Why an object is not audited: ``DELETED``, ``ENDED`` or ``NO_TENANT``; None where it is."""
-    metadata = _metadata(manifest.obj)
+    metadata = manifest.metadata
     if str(metadata.get("namespace") or "default") in strangers:
         return NO_TENANT
     if metadata.get("deletionTimestamp") is not None:
@@ -169,7 +169,7 @@ def _root(outcome: Outcome, given: Mapping[tuple[str, str, str], Outcome]) -> Ou
 def _owner(outcome: Outcome, given: Mapping[tuple[str, str, str], Outcome]) -> Outcome | None:
     """What owns it, among what is given; a VM has its VMI's name, so that one is found for a VMI that is not."""
     try:
-        owner = controller_owner(_metadata(outcome.manifest.obj), "metadata") or {}
+        owner = controller_owner(outcome.manifest.metadata, "metadata") or {}
         kind, name = (fields.optional_text(owner, key, "") or "" for key in ("kind", "name"))
     except FieldError:
         return None
@@ -180,8 +180,3 @@ def _owner(outcome: Outcome, given: Mapping[tuple[str, str, str], Outcome]) -> O
 
 def _key(outcome: Outcome) -> tuple[str, str, str]:
     return outcome.namespace, outcome.kind, outcome.name
-
-
-def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = obj.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}

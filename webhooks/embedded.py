@@ -49,8 +49,7 @@ class EmbeddedCatalog:
             try:
                 catalog.add(obj)
             except FieldError as error:
-                metadata = obj.get("metadata")
-                name = metadata.get("name") if isinstance(metadata, dict) else None
+                name = manifest.metadata.get("name")
                 shown = f" {fields.clip(name)!r}" if isinstance(name, str) else ""
                 problem = f"{fields.clip(obj['kind'])}{shown}: {error}"
                 raise ManifestError(manifest.file, problem, manifest.line(error.path)) from None

@@ -18,7 +18,6 @@ _KINDS: Final = {
 """By the field of a VM that names one: the kinds that its matcher can name, in small letters."""
 
 INSTANCETYPES: Final = frozenset(kind for kinds in _KINDS.values() for kind in kinds.values())
-_CLUSTER: Final = frozenset({names.CLUSTER_INSTANCETYPE, names.CLUSTER_PREFERENCE})
 
 Stored = Callable[[str, str, str], Mapping[str, Any] | None]
 """Gives an object by kind, namespace (empty for what has none) and name."""
@@ -103,7 +102,7 @@ def _found(named: Mapping[str, Any], matcher: str, at: str, namespace: str, stor
     kind = _KINDS[matcher].get(asked.lower().removesuffix("s"))
     if kind is None:
         raise FieldError(f"{at}.kind", f"is no kind of {matcher}: {fields.clip(asked)!r}")
-    obj = stored(kind, "" if kind in _CLUSTER else namespace, name)
+    obj = stored(kind, "" if kind in names.OF_THE_CLUSTER else namespace, name)
     if obj is None:
         return f"{kind} {fields.clip(name)!r} is neither given nor in the catalog: what it sets is not seen here"
     try:

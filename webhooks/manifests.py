@@ -4,7 +4,7 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +42,12 @@ class Manifest:
     obj: dict[str, Any]
     file: Path
     node: yaml.Node
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The object's metadata; empty where it has none that can be read."""
+        metadata = self.obj.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
 
     def line(self, field_path: str = "") -> int:
         """The line, from 1, on which a field stands; that of the nearest field around it where it is not there."""

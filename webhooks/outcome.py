@@ -35,8 +35,7 @@ LOOKED_UP: Final = frozenset(
 )
 """The kinds that are looked up for others."""
 
-_WITHOUT_NAMESPACE: Final = {names.GPU_CLASS, names.CLUSTER_INSTANCETYPE, names.CLUSTER_PREFERENCE}
-_NAMESPACED: Final = (LOOKED_UP | GROUPS.keys()) - _WITHOUT_NAMESPACE
+_NAMESPACED: Final = (LOOKED_UP | GROUPS.keys()) - names.OF_THE_CLUSTER
 
 _PATH: Final = re.compile(r"(?:spec|metadata|status)(?:[.\[][^ ]*?)?(?=:? )")
 
@@ -105,11 +104,9 @@ class Outcome:
     @classmethod
     def of(cls, manifest: Manifest, *, namespace: str) -> "Outcome":
         """The outcome of a manifest that is not judged yet; ``namespace`` is for one that does not say."""
-        metadata = manifest.obj.get("metadata")
-        found = metadata if isinstance(metadata, dict) else {}
-        kind = manifest.obj["kind"]
-        named = found.get("name") or found.get("generateName")
-        own = found.get("namespace") or (namespace if kind in _NAMESPACED else "")
+        metadata, kind = manifest.metadata, manifest.obj["kind"]
+        named = metadata.get("name") or metadata.get("generateName")
+        own = metadata.get("namespace") or (namespace if kind in _NAMESPACED else "")
         return cls(
             manifest=manifest,
             kind=kind,

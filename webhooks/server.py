@@ -52,7 +52,7 @@ class Server:
         self._tls = tls
         self._listen = listen
         self._doors: list[Door] = []
-        self._servers: list[web.Server | web.AppRunner] = []
+        self._runners: list[web.AppRunner | web.ServerRunner] = []
         self.port = listen.port
         self.plain_port = listen.plain_port
 
@@ -66,22 +66,24 @@ class Server:
         }
         try:
             # Without the router of a web.Application, whose work shows at thousands of calls a second.
-            admission = web.Server(self._transport.handle, auto_decompress=False, **options)
-            self._servers.append(admission)
+            server = web.Server(self._transport.handle, auto_decompress=False, **options)
+            admission = web.ServerRunner(server, shutdown_timeout=_CUT_OFF)
             self.port = await self._serve(admission, self._transport.guard, self._listen.port, self._tls)
 
             guard = Guard(most=MOST_PROBES, head_seconds=_PROBE_HEAD)
             probes = web.AppRunner(make_probe_app(self._transport, guard), shutdown_timeout=_CUT_OFF, **options)
-            await probes.setup()
-            self._servers.append(probes)
-            assert probes.server is not None  # noqa: S101 - it was set up
-            self.plain_port = await self._serve(probes.server, guard, self._listen.plain_port, None)
+            self.plain_port = await self._serve(probes, guard, self._listen.plain_port, None)
         except BaseException:
             await self._close()
             raise
 
-    async def _serve(self, server: web.Server, guard: Guard, port: int, tls: ssl.SSLContext | None) -> int:
-        door = Door(guard.watch(server), tls=tls)
+    async def _serve(
+        self, runner: web.AppRunner | web.ServerRunner, guard: Guard, port: int, tls: ssl.SSLContext | None
+    ) -> int:
+        await runner.setup()
+        self._runners.append(runner)
+        assert runner.server is not None  # noqa: S101 - it was set up
+        door = Door(guard.watch(runner.server), tls=tls)
         self._doors.append(door)
         return await door.open(self._listen.host, port)
 
@@ -107,15 +109,11 @@ class Server:
 
     async def _close(self) -> None:
         # Taken out first: a stop may be asked for twice.
-        doors, servers = self._doors[:], self._servers[:]
+        doors, runners = self._doors[:], self._runners[:]
         self._doors.clear()
-        self._servers.clear()
+        self._runners.clear()
         for door in doors:
             door.close()
             door.give_up()
-        for server in servers:
-            if isinstance(server, web.AppRunner):
-                await server.cleanup()
-            else:
-                server.pre_shutdown()
-                await server.shutdown(_CUT_OFF)
+        for runner in runners:
+            await runner.cleanup()

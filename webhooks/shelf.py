@@ -18,7 +18,6 @@ from gpu.vmi import VMI
 QUOTA: Final = f"count/gpudevices.{names.GROUP}"
 """The key of a ResourceQuota's ``spec.hard`` that limits how many devices a namespace has."""
 
-_OF_THE_CLUSTER: Final = {names.GPU_CLASS, names.CLUSTER_INSTANCETYPE, names.CLUSTER_PREFERENCE}
 _KEPT_AS_THEY_ARE: Final = {
     *(names.VM, names.REPLICA_SET, names.POOL),
     *(names.INSTANCETYPE, names.CLUSTER_INSTANCETYPE, names.PREFERENCE, names.CLUSTER_PREFERENCE),
@@ -112,7 +111,7 @@ class Shelf:
 def _identity(obj: Mapping[str, Any]) -> tuple[str, str, str]:
     metadata = fields.required_object(obj, "metadata", "")
     kind = fields.required_text(obj, "kind", "")
-    namespace = "" if kind in _OF_THE_CLUSTER else fields.required_text(metadata, "namespace", "metadata")
+    namespace = "" if kind in names.OF_THE_CLUSTER else fields.required_text(metadata, "namespace", "metadata")
     return kind, namespace, fields.required_text(metadata, "name", "metadata")
 
 

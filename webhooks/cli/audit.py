@@ -22,10 +22,19 @@ from webhooks.audit import (
     split,
     state_of,
 )
-from webhooks.cli.common import STATUS, UNUSABLE, catalog_option, files_argument, kubevirt_option, load_catalog, told
+from webhooks.cli.common import (
+    STATUS,
+    UNUSABLE,
+    catalog_option,
+    files_argument,
+    kubevirt_option,
+    load_catalog,
+    read_files,
+    told,
+)
 from webhooks.cli.output import at, problem_as_json, reason_as_json, sentence
 from webhooks.logs import only_failures
-from webhooks.manifests import Manifest, ManifestError, read_all
+from webhooks.manifests import ManifestError
 from webhooks.outcome import UNUSABLE as NOT_JUDGED
 from webhooks.outcome import Outcome
 from webhooks.reviewer import Reviewer
@@ -58,9 +67,7 @@ def audit(files: tuple[Path, ...], catalog: Path, tenant_label: str, kubevirt_na
     Left out are namespaces without the tenants' label, kube-system and KubeVirt's; pods and VMIs that are finished, and
     what is being deleted. A namespace whose manifest is not given counts as a tenant's.
     """
-    found = list(read_all(files))
-    problems = [part for part in found if isinstance(part, ManifestError)]
-    manifests = [part for part in found if isinstance(part, Manifest)]
+    manifests, problems = read_files(files)
     if manifests and not any(manifest.obj["kind"] in AUDITED for manifest in manifests):
         problems.append(ManifestError(files[0], _NOTHING))
     existing = load_catalog(catalog)

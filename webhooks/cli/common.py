@@ -1,6 +1,6 @@
 """What the commands that read manifests have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ import click
 
 from gpu.fields import printable
 from webhooks.embedded import EmbeddedCatalog
-from webhooks.manifests import ManifestError
+from webhooks.manifests import Manifest, ManifestError, read_all
 from webhooks.settings import Settings
 
 STATUS: Final = "Exits with 0 where nothing is refused, 1 where something is, 2 where an input can't be used."
@@ -49,6 +49,15 @@ def load_catalog(directory: Path) -> EmbeddedCatalog:
         return EmbeddedCatalog.from_directory(directory)
     except ManifestError as error:
         raise UnusableError(f"the catalog can't be used: {error}") from None
+
+
+def read_files(paths: Iterable[Path]) -> tuple[list[Manifest], list[ManifestError]]:
+    """The manifests of files and directories, and an error for each input that can't be used."""
+    found = list(read_all(paths))
+    return (
+        [part for part in found if isinstance(part, Manifest)],
+        [part for part in found if isinstance(part, ManifestError)],
+    )
 
 
 def told(error: ManifestError) -> str:

@@ -8,10 +8,19 @@ from typing import Any, Final
 
 import click
 
-from webhooks.cli.common import STATUS, UNUSABLE, catalog_option, files_argument, kubevirt_option, load_catalog, told
+from webhooks.cli.common import (
+    STATUS,
+    UNUSABLE,
+    catalog_option,
+    files_argument,
+    kubevirt_option,
+    load_catalog,
+    read_files,
+    told,
+)
 from webhooks.cli.output import annotation, annotations, as_json, problem_as_json, shown, summary
 from webhooks.logs import only_failures
-from webhooks.manifests import Manifest, ManifestError, read_all
+from webhooks.manifests import ManifestError
 from webhooks.outcome import COUNTED, REFUSED, SKIPPED, Outcome
 from webhooks.outcome import UNUSABLE as NOT_JUDGED
 from webhooks.reviewer import Reviewer
@@ -66,10 +75,9 @@ def review(files: tuple[Path, ...], catalog: Path, output: str, **options: Any) 
         operation=options["operation"],
         namespace=options["namespace"],
     )
-    found = list(read_all(files))
-    problems = [part for part in found if isinstance(part, ManifestError)]
+    manifests, problems = read_files(files)
     with only_failures():
-        outcomes = asyncio.run(reviewer.review(part for part in found if isinstance(part, Manifest)))
+        outcomes = asyncio.run(reviewer.review(manifests))
     nothing = not problems and all(outcome.verdict in {SKIPPED, COUNTED} for outcome in outcomes)
     if output == "json":
         _print_json(outcomes, problems)
