@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 import pytest
+from slow import SlowCatalog
 from structlog.testing import capture_logs
 
-from gpu.offer import Offer
 from webhooks.settings import MEBIBYTE, Settings
 from webhooks.testing import InMemoryCatalog, Pair, Reply, review
 
@@ -254,25 +254,10 @@ async def test_another_path_is_answered_with_404(pair: Pair, path: str) -> None:
     assert code == 404
 
 
-class SlowCatalog(InMemoryCatalog):
-    """Its fresh reads wait until they are let go."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.reached, self.go = asyncio.Event(), asyncio.Event()
-
-    async def fresh_offer(self) -> Offer:
-        self.reached.set()
-        await self.go.wait()
-        return await super().fresh_offer()
-
-
 class TestWhileAFreshReadWaits:
     @pytest.fixture
     def gpu_catalog(self, gpu_catalog: InMemoryCatalog) -> SlowCatalog:
-        slow = SlowCatalog()
-        slow._truth = slow._memory = gpu_catalog._truth
-        return slow
+        return SlowCatalog.of(gpu_catalog)
 
     @pytest.fixture
     def gpu_settings(self) -> Settings:

@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import logging
-import os
 import re
 import resource
 import signal
@@ -12,8 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import aiohttp
 import pytest
 import structlog
 from click.testing import CliRunner, Result
+from processes import Process, serve
 
 from webhooks.cli import main
 from webhooks.testing import Reply, review
@@ -197,42 +196,6 @@ def test_help_shows_each_option_with_its_variable_and_default() -> None:
         assert f"env var: {variable}" in texts[option]
         assert default in texts[option]
         assert bool(default) == ("default:" in texts[option] or default == "required")
-
-
-class Process:
-    """A running ``gpu-webhooks serve``, what it logged as it started, and what when it was stopped."""
-
-    def __init__(self, process: asyncio.subprocess.Process, lines: list[dict[str, Any]]) -> None:
-        self.process = process
-        self.warned = lines[:-1]
-        self.started = lines[-1]
-
-    @property
-    def port(self) -> int:
-        return int(self.started["url"].rpartition(":")[2])
-
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, list[dict[str, Any]]]:
-        self.process.send_signal(number)
-        _, errors = await asyncio.wait_for(self.process.communicate(), 20)
-        return self.process.returncode or 0, [json.loads(line) for line in errors.splitlines()]
-
-
-@asynccontextmanager
-async def serve(*arguments: str, launch: Sequence[str] = (), **env: str) -> AsyncIterator[Process]:
-    command = [*launch, sys.executable, "-m", "webhooks", "serve", *arguments]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stderr=pipe, stdout=pipe, env={**os.environ, **env})
-    assert process.stderr is not None
-    try:
-        lines: list[dict[str, Any]] = []
-        async with asyncio.timeout(20):
-            while not lines or lines[-1]["event"] != "serving":
-                lines.append(json.loads(await process.stderr.readline()))
-        yield Process(process, lines)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
 
 
 async def post(process: Process, path: str, manifest: dict[str, Any], ca_file: Path) -> Reply:

@@ -1,18 +1,13 @@
 """A drain under load: no request that was sent goes unanswered, whenever SIGTERM comes."""
 
 import asyncio
-import json
-import signal
 import ssl
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 import pytest
+from processes import serve
 
 from webhooks.testing import review
 
@@ -37,26 +32,6 @@ class Tally:
 
     answered: int = 0
     unanswered: list[str] = field(default_factory=list)
-
-
-@asynccontextmanager
-async def serving(ca_file: Path, *options: str) -> AsyncIterator[tuple[Process, int]]:
-    """A ``serve`` process, and its port."""
-    ports = ("--port", "0", "--plain-port", "0")
-    arguments = ["serve", "--catalog", str(CATALOG), "--ca-file", str(ca_file), *ports, *options]
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "webhooks", *arguments, stderr=PIPE)
-    try:
-        assert process.stderr is not None
-        async for line in process.stderr:
-            if (said := json.loads(line))["event"] == "serving":
-                break
-        else:
-            pytest.fail("it did not start")
-        yield process, int(said["url"].rpartition(":")[2])
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def post_without_pause(port: int, tls: ssl.SSLContext, tally: Tally) -> None:
@@ -92,17 +67,16 @@ async def test_no_request_that_was_sent_goes_unanswered_when_sigterm_comes(tmp_p
     tallies = []
     for round_number in range(10):
         tally = Tally()
-        options = ("--drain-quiet", "0.1", "--drain-timeout", drain_timeout)
-        async with serving(tmp_path / "ca.crt", *options) as (process, port):
+        options = ("--catalog", str(CATALOG), "--ca-file", str(tmp_path / "ca.crt"), "--port", "0", "--plain-port", "0")
+        async with serve(*options, "--drain-quiet", "0.1", "--drain-timeout", drain_timeout) as process:
             tls = ssl.create_default_context(cafile=tmp_path / "ca.crt")
-            clients = [asyncio.create_task(post_without_pause(port, tls, tally)) for _ in range(CLIENTS)]
+            clients = [asyncio.create_task(post_without_pause(process.port, tls, tally)) for _ in range(CLIENTS)]
             await asyncio.sleep(0.05 + 0.05 * round_number)
             before = tally.answered
 
-            process.send_signal(signal.SIGTERM)
+            code, _ = await process.stop()
             async with asyncio.timeout(20):
                 await asyncio.gather(*clients)
-                code = await process.wait()
 
             assert code == 0
             assert tally.answered >= before + CLIENTS

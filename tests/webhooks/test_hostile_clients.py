@@ -1,11 +1,8 @@
 """Slow and hostile clients: others are served meanwhile, memory stays bounded, and the slow ones are cut off."""
 
 import asyncio
-import json
 import resource
 import ssl
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +10,7 @@ from time import perf_counter
 
 import orjson
 import pytest
+from processes import Process, serve
 
 from webhooks.testing import review
 
@@ -30,19 +28,14 @@ MOST_MIB = 80 + 2 * 64
 
 
 class Service:
-    """A ``serve`` process."""
+    """A ``serve`` process, and connections to it."""
 
-    def __init__(self, pid: int, port: int, tls: ssl.SSLContext) -> None:
-        self.pid = pid
-        self.port = port
+    def __init__(self, process: Process, tls: ssl.SSLContext) -> None:
+        self.process = process
         self.tls = tls
 
     async def connect(self, *, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls if tls else None)
-
-    def resident(self) -> float:
-        """MiB in memory."""
-        return int(Path(f"/proc/{self.pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+        return await asyncio.open_connection("127.0.0.1", self.process.port, ssl=self.tls if tls else None)
 
     async def judged(self) -> float:
         """The seconds that a review takes on a connection of its own; asserts that it is let in."""
@@ -68,20 +61,9 @@ def many_open_files() -> Iterator[None]:
 @pytest.fixture
 async def service(tmp_path: Path, many_open_files: None) -> AsyncIterator[Service]:  # noqa: ARG001 - it has to be first
     ca_file = tmp_path / "ca.crt"
-    options = ["--catalog", str(CATALOG), "--ca-file", str(ca_file), "--port", "0", "--plain-port", "0"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "webhooks", "serve", *options, "--head-timeout", "2", stderr=PIPE
-    )
-    assert process.stderr is not None
-    try:
-        async for line in process.stderr:
-            if (said := json.loads(line))["event"] == "serving":
-                tls = ssl.create_default_context(cafile=ca_file)
-                yield Service(process.pid, int(said["url"].rpartition(":")[2]), tls)
-                return
-    finally:
-        process.kill()
-        await process.communicate()
+    options = ("--catalog", str(CATALOG), "--ca-file", str(ca_file), "--port", "0", "--plain-port", "0")
+    async with serve(*options, "--head-timeout", "2") as process:
+        yield Service(process, ssl.create_default_context(cafile=ca_file))
 
 
 async def until_cut_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes, pause: float) -> float:
@@ -128,13 +110,13 @@ async def test_a_slow_or_endless_call_is_cut_off_while_others_are_served(service
     await asyncio.sleep(0.5)
 
     times = [await service.judged() for _ in range(40)]
-    most = service.resident()
+    most = service.process.resident
     async with asyncio.timeout(30):
         lasted = await asyncio.gather(*attack)
 
     assert max(times) < 2
     assert max(lasted) < 15
-    assert max(most, service.resident()) < MOST_MIB
+    assert max(most, service.process.resident) < MOST_MIB
 
 
 async def test_a_thousand_idle_connections_keep_nobody_from_being_served(service: Service) -> None:
@@ -143,6 +125,6 @@ async def test_a_thousand_idle_connections_keep_nobody_from_being_served(service
     times = [await service.judged() for _ in range(40)]
 
     assert max(times) < 2
-    assert service.resident() < MOST_MIB
+    assert service.process.resident < MOST_MIB
     for _, writer in silent:
         writer.transport.abort()

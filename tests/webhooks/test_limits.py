@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from slow import SlowCatalog
 from structlog.testing import capture_logs
 
 from certs import SelfSigned
-from gpu.offer import Offer
 from webhooks import make_app
 from webhooks.app import TRANSPORT
 from webhooks.door import Door
@@ -97,25 +97,9 @@ class Caller:
         self._writer.transport.abort()
 
 
-class SlowCatalog(InMemoryCatalog):
-    """Its fresh reads wait until they are let go."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.waiting = 0
-        self.go = asyncio.Event()
-
-    async def fresh_offer(self) -> Offer:
-        self.waiting += 1
-        await self.go.wait()
-        return await super().fresh_offer()
-
-
 @pytest.fixture
 def gpu_catalog(gpu_catalog: InMemoryCatalog) -> SlowCatalog:
-    slow = SlowCatalog()
-    slow._truth = slow._memory = gpu_catalog._truth
-    return slow
+    return SlowCatalog.of(gpu_catalog)
 
 
 @pytest.fixture(scope="module")

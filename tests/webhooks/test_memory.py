@@ -11,6 +11,7 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import orjson
+from processes import serve
 
 from webhooks.testing import review
 
@@ -24,37 +25,27 @@ VMI = {
 }
 
 
-def resident(pid: int) -> float:
-    """MiB of a process that are in memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-
 async def test_memory_stays_below_its_bound_and_does_not_grow_with_the_number_of_reviews(tmp_path: Path) -> None:
     ca_file, body_file = tmp_path / "ca.crt", tmp_path / "body.json"
     body_file.write_bytes(orjson.dumps(review(VMI)))
-    serve = ["serve", "--catalog", str(ROOT / "examples" / "catalog"), "--ca-file", str(ca_file)]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "webhooks", *serve, "--port", "0", "--plain-port", "0", stderr=PIPE
-    )
-    assert process.stderr is not None
-    said = json.loads(await process.stderr.readline())
-    url = f"https://127.0.0.1:{said['url'].rpartition(':')[2]}/mutate"
-    load = [str(ROOT / "tests" / "bench" / "load.py"), url, str(ca_file), "25", "2.5"]
-
+    catalog = str(ROOT / "examples" / "catalog")
     sizes, answered = [], 0
-    for _ in range(4):
-        client = await asyncio.create_subprocess_exec(
-            sys.executable, *load, stdout=PIPE, env={**os.environ, "BODY": str(body_file)}
-        )
-        out, _ = await client.communicate()
-        result = json.loads(out)
-        assert result["bad"] == 0
-        answered += result["requests"]
-        sizes.append(resident(process.pid))
-    process.terminate()
 
-    assert await process.wait() == 0
+    async with serve("--catalog", catalog, "--ca-file", str(ca_file), "--port", "0", "--plain-port", "0") as process:
+        url = f"https://127.0.0.1:{process.port}/mutate"
+        load = [str(ROOT / "tests" / "bench" / "load.py"), url, str(ca_file), "25", "2.5"]
+        for _ in range(4):
+            client = await asyncio.create_subprocess_exec(
+                sys.executable, *load, stdout=PIPE, env={**os.environ, "BODY": str(body_file)}
+            )
+            out, _ = await client.communicate()
+            result = json.loads(out)
+            assert result["bad"] == 0
+            answered += result["requests"]
+            sizes.append(process.resident)
+        code, _ = await process.stop()
+
+    assert code == 0
     assert answered > 4000
     assert max(sizes) < MOST_MIB
     assert max(sizes[2:]) < sizes[1] + 1

@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from slow import SlowCatalog
 from structlog.testing import capture_logs
 
 from certs import SelfSigned, utc_now
-from gpu.offer import Offer
 from webhooks import make_app
 from webhooks.app import TRANSPORT
 from webhooks.server import Listen, Server
@@ -27,29 +27,19 @@ def vmi(reference: str) -> dict[str, Any]:
     return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": {}}
 
 
-class SlowCatalog(InMemoryCatalog):
-    """Not filled until it is told so; its fresh reads wait until they are let go."""
+class FillingCatalog(SlowCatalog):
+    """Not filled while it is told so."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.filled = True
-        self.reached, self.go = asyncio.Event(), asyncio.Event()
+    filled = True
 
     @property
     def synced(self) -> bool:
         return self.filled
 
-    async def fresh_offer(self) -> Offer:
-        self.reached.set()
-        await self.go.wait()
-        return await super().fresh_offer()
-
 
 @pytest.fixture
-def gpu_catalog(gpu_catalog: InMemoryCatalog) -> SlowCatalog:
-    slow = SlowCatalog()
-    slow._truth = slow._memory = gpu_catalog._truth
-    return slow
+def gpu_catalog(gpu_catalog: InMemoryCatalog) -> FillingCatalog:
+    return FillingCatalog.of(gpu_catalog)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +87,7 @@ async def serving(catalog: InMemoryCatalog, certificates: SelfSigned, **listen: 
 
 
 @pytest.fixture
-async def running(gpu_catalog: SlowCatalog, certificates: SelfSigned) -> AsyncIterator[Running]:
+async def running(gpu_catalog: FillingCatalog, certificates: SelfSigned) -> AsyncIterator[Running]:
     async with serving(gpu_catalog, certificates) as running:
         yield running
 
@@ -113,7 +103,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_reviews_are_answered_over_tls_that_a_client_verifies(running: Running, gpu_catalog: SlowCatalog) -> None:
+async def test_reviews_are_answered_over_tls_that_a_client_verifies(
+    running: Running, gpu_catalog: FillingCatalog
+) -> None:
     gpu_catalog.go.set()
 
     let_in, _ = await running.post(vmi("my-gpu"))
@@ -145,7 +137,7 @@ async def test_the_probes_and_metrics_are_on_the_plain_port_only(running: Runnin
 
 
 async def test_it_is_not_ready_but_healthy_until_the_catalog_is_filled(
-    running: Running, gpu_catalog: SlowCatalog
+    running: Running, gpu_catalog: FillingCatalog
 ) -> None:
     gpu_catalog.filled = False
 
@@ -190,7 +182,7 @@ async def test_a_new_leaf_is_served_while_a_kept_alive_connection_goes_on(
 
 
 async def test_a_stop_makes_not_ready_at_once_finishes_what_is_in_flight_and_closes_the_ports(
-    running: Running, gpu_catalog: SlowCatalog, log_lines: list[MutableMapping[str, Any]]
+    running: Running, gpu_catalog: FillingCatalog, log_lines: list[MutableMapping[str, Any]]
 ) -> None:
     in_flight = asyncio.create_task(running.post(vmi("none")))
     await gpu_catalog.reached.wait()
@@ -223,7 +215,7 @@ async def test_before_a_stop_connections_are_kept(running: Running) -> None:
 
 
 async def test_a_call_that_never_ends_does_not_hold_up_a_stop_for_ever(
-    gpu_catalog: SlowCatalog, certificates: SelfSigned
+    gpu_catalog: FillingCatalog, certificates: SelfSigned
 ) -> None:
     async with serving(gpu_catalog, certificates, longest_drain=0.2) as running:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.server.port, ssl=running.tls)
@@ -242,7 +234,7 @@ async def test_a_call_that_never_ends_does_not_hold_up_a_stop_for_ever(
 
 @pytest.mark.parametrize("taken", ["port", "plain_port"])
 async def test_a_port_in_use_is_an_error_and_nothing_is_left_listening(
-    gpu_catalog: SlowCatalog, certificates: SelfSigned, taken: str
+    gpu_catalog: FillingCatalog, certificates: SelfSigned, taken: str
 ) -> None:
     with socket.socket() as holder, socket.socket() as free:
         for held in (holder, free):
