@@ -31,6 +31,7 @@ NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES: Final = Kind("", "v1", "nodes", "Node", namespaced=False)
 PODS: Final = Kind("", "v1", "pods", "Pod")
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+RESOURCE_QUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota")
 RESOURCE_CLAIMS: Final = Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATES: Final = Kind("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 CRDS: Final = Kind(
@@ -58,6 +59,25 @@ REPLICA_SETS: Final = Kind(
     names.KUBEVIRT_GROUP, names.KUBEVIRT_VERSION, "virtualmachineinstancereplicasets", names.REPLICA_SET
 )
 POOLS: Final = Kind(names.KUBEVIRT_POOL_GROUP, "v1beta1", "virtualmachinepools", names.POOL)
+KUBEVIRTS: Final = Kind(names.KUBEVIRT_GROUP, names.KUBEVIRT_VERSION, "kubevirts", "KubeVirt")
 MIGRATIONS: Final = Kind(
     names.KUBEVIRT_GROUP, names.KUBEVIRT_VERSION, "virtualmachineinstancemigrations", names.MIGRATION
+)
+INSTANCETYPES: Final = (
+    Kind(names.INSTANCETYPE_GROUP, "v1beta1", "virtualmachineinstancetypes", names.INSTANCETYPE),
+    Kind(
+        names.INSTANCETYPE_GROUP,
+        "v1beta1",
+        "virtualmachineclusterinstancetypes",
+        names.CLUSTER_INSTANCETYPE,
+        namespaced=False,
+    ),
+    Kind(names.INSTANCETYPE_GROUP, "v1beta1", "virtualmachinepreferences", names.PREFERENCE),
+    Kind(
+        names.INSTANCETYPE_GROUP,
+        "v1beta1",
+        "virtualmachineclusterpreferences",
+        names.CLUSTER_PREFERENCE,
+        namespaced=False,
+    ),
 )

@@ -30,6 +30,9 @@ CLASS_FINALIZER: Final = f"{GROUP}/class-protection"
 SETTINGS: Final = "gpu-settings"
 """ConfigMap in the release's namespace: the names that count as GPUs."""
 
+WEBHOOKS: Final = "gpu-webhooks"
+"""Both webhook configurations; the name sorts before KubeVirt's, so that ours are called first."""
+
 KUBEVIRT_GROUP: Final = "kubevirt.io"
 KUBEVIRT_VERSION: Final = "v1"
 KUBEVIRT_POOL_GROUP: Final = "pool.kubevirt.io"
@@ -45,6 +48,8 @@ CLUSTER_PREFERENCE: Final = "VirtualMachineClusterPreference"
 
 OF_THE_CLUSTER: Final = frozenset({GPU_CLASS, CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE})
 """The kinds above that have no namespace."""
+
+INSTANCETYPE_GROUP: Final = "instancetype.kubevirt.io"
 
 MIGRATION_JOB: Final = "kubevirt.io/migrationJobUID"
 """Label that virt-controller puts on a migration's target pod: the uid of the migration."""
