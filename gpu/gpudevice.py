@@ -35,9 +35,10 @@ class Reservation:
     node_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen: to set sixteen fields the slow way would cost as much as all rules on an order do.
+@dataclass(slots=True, kw_only=True)
 class GPUDevice:
-    """A GPUDevice, read.
+    """A GPUDevice, read. Nothing changes one.
 
     ``count`` is in GPUs; ``waiting`` says why it is not held, where the controller said so; ``touched`` is when it was
     created or last taken over by a VMI.

@@ -34,13 +34,19 @@ class Bodies:
         if not content.is_eof():
             return None
         body = content.read_nowait()
-        size = len(body)
-        if size > self.largest:
+        if len(body) > self.largest:
             raise self._too_large()
-        if self._held + size > self._most:
-            self._make_room(size)
-        self._held += size
+        self._make_room(len(body))
+        self.hold(body)
         return body
+
+    def has_room(self, size: int) -> bool:
+        """Whether a body of that size can be held, without giving up another."""
+        return size <= self.largest and self._held + size <= self._most
+
+    def hold(self, body: bytes) -> None:
+        """Count a body until it is released."""
+        self._held += len(body)
 
     def release(self, body: bytes) -> None:
         """A body is done with."""
@@ -71,7 +77,7 @@ class Bodies:
         except TimeoutError:
             raise BodyError("slow body", 408, "Timeout", "the body was not whole in time") from None
         except (OSError, web.RequestPayloadError):
-            raise _lost() from None
+            raise lost() from None
         finally:
             self._held -= self._coming.pop(limit, 0)
 
@@ -79,7 +85,7 @@ class Bodies:
         body = bytearray()
         self._coming[limit] = 0
         if call.transport is None:
-            raise _lost()
+            raise lost()
         while chunk := await call.content.readany():
             body += chunk
             if len(body) > self.largest:
@@ -101,7 +107,8 @@ class Bodies:
         return BodyError("too large", 413, "RequestEntityTooLarge", f"the body is over {self.largest} bytes")
 
 
-def _lost() -> BodyError:
+def lost() -> BodyError:
+    """The error of a body that will never be whole."""
     return BodyError("lost", 400, "BadRequest", "the connection was lost before the body was whole")
 
 

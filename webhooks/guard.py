@@ -6,6 +6,10 @@ from itertools import chain
 from time import perf_counter
 from typing import Final, cast
 
+KEEP_ALIVE: Final = 120.0
+"""Seconds. Longer than the 90 s after which the API server closes an idle connection, so that it is never the server
+that closes one just as a call comes in on it (k8s.io/apimachinery/pkg/util/net, SetTransportDefaults)."""
+
 _SWEEPS: Final = 10
 """How often slow heads are looked for in the time that a head has."""
 _LATELY: Final = 1.0
@@ -19,18 +23,26 @@ class Guard:
     """Watches the connections of a listening socket; its transport says when a call begins and ends on one.
 
     From the first byte of a call on, its line and headers may take ``head_seconds``. A connection on which nothing was
-    sent yet is left alone: Go's HTTP client opens some in advance and keeps them for a later call (net/http,
-    Transport), which a close could lose.
+    sent yet is left alone for as long as one that is idle between calls, ``idle_seconds``: Go's HTTP client opens some
+    in advance and keeps them for a later call (net/http, Transport), which a close could lose.
 
     Of ``most`` connections one that never had a call makes room for another, else the one that has been without a call
     for longest. Where all have calls, ``free_one`` is asked to have one of them end soon; where it can't, the new
     connection is turned away.
     """
 
-    def __init__(self, *, most: int, head_seconds: float, free_one: Callable[[], bool] = _nothing) -> None:
+    def __init__(
+        self,
+        *,
+        most: int,
+        head_seconds: float,
+        idle_seconds: float = KEEP_ALIVE,
+        free_one: Callable[[], bool] = _nothing,
+    ) -> None:
         self.last_arrival = 0.0
         self._most = most
         self._head_seconds = head_seconds
+        self._idle_seconds = idle_seconds
         self._free_one = free_one
         self._new: dict[asyncio.BaseProtocol, _Watched] = {}
         self._idle: dict[asyncio.BaseProtocol, _Watched] = {}
@@ -46,9 +58,13 @@ class Guard:
         """Whether a part of a call's head has come in on some connection."""
         return any(watched.head_since is not None for watched in self._without_a_call())
 
+    def watched(self, protocol: asyncio.Protocol) -> asyncio.Protocol:
+        """What to put between a transport and a protocol, so that the connection is watched."""
+        return _Watched(protocol, self)
+
     def watch(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """A maker of protocols that are watched."""
-        return lambda: _Watched(make(), self)
+        return lambda: self.watched(make())
 
     def begin(self, protocol: asyncio.BaseProtocol | None) -> None:
         """A call has come in whose head is whole."""
@@ -61,16 +77,19 @@ class Guard:
         """The call was answered."""
         if protocol is not None and (watched := self._busy.pop(protocol, None)):
             watched.busy = False
+            watched.idle_since = asyncio.get_running_loop().time()
             self._idle[protocol] = watched
 
     def admit(self, watched: "_Watched") -> bool:
         """Take a connection in, if there is room or room can be made."""
         if len(self) >= self._most and not self._has_made_room():
             return False
+        loop = asyncio.get_running_loop()
         self.last_arrival = perf_counter()
+        watched.idle_since = loop.time()
         self._new[watched.inner] = watched
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(self._head_seconds / _SWEEPS, self._end_slow_heads)
+            self._sweep = loop.call_later(self._head_seconds / _SWEEPS, self._end_slow_and_idle)
         return True
 
     def forget(self, watched: "_Watched") -> None:
@@ -96,24 +115,29 @@ class Guard:
                 return True
         return self._free_one()
 
-    def _end_slow_heads(self) -> None:
+    def _end_slow_and_idle(self) -> None:
         loop = asyncio.get_running_loop()
         began_before = loop.time() - self._head_seconds
+        idle_before = loop.time() - self._idle_seconds
         for watched in list(self._without_a_call()):
-            if watched.head_since is not None and watched.head_since < began_before:
-                watched.abort()
-        self._sweep = loop.call_later(self._head_seconds / _SWEEPS, self._end_slow_heads)
+            if watched.head_since is not None:
+                if watched.head_since < began_before:
+                    watched.abort()
+            elif watched.idle_since < idle_before:
+                watched.close()
+        self._sweep = loop.call_later(self._head_seconds / _SWEEPS, self._end_slow_and_idle)
 
 
 class _Watched(asyncio.Protocol):
-    """Stands between a transport and the server's protocol, and passes everything on."""
+    """Stands between a transport and the server's protocol ``inner``, and passes everything on."""
 
-    __slots__ = ("_admitted", "_guard", "_transport", "busy", "head_since", "inner")
+    __slots__ = ("_admitted", "_guard", "_transport", "busy", "head_since", "idle_since", "inner")
 
     def __init__(self, inner: asyncio.Protocol, guard: Guard) -> None:
         self.inner = inner
         self.busy = False
         self.head_since: float | None = None
+        self.idle_since = 0.0
         self._guard = guard
         self._admitted = False
         self._transport: asyncio.Transport | None = None
@@ -136,6 +160,10 @@ class _Watched(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
     def eof_received(self) -> bool | None:
         return self.inner.eof_received() if self._admitted else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,13 +10,10 @@ import structlog
 from aiohttp import web
 
 from webhooks.door import Door
-from webhooks.guard import Guard
+from webhooks.guard import KEEP_ALIVE, Guard
 from webhooks.probes import make_probe_app
+from webhooks.shortcut import Shortcuts
 from webhooks.transport import Transport
-
-KEEP_ALIVE: Final = 120.0
-"""Seconds. Longer than the 90 s after which the API server closes an idle connection, so that it is never the server
-that closes one just as a call comes in on it (k8s.io/apimachinery/pkg/util/net, SetTransportDefaults)."""
 
 MOST_PROBES: Final = 128
 
@@ -25,6 +23,8 @@ _MOST_HEADERS: Final = 32
 _LINGERING: Final = 0.5
 _LAST_CALLS: Final = 3.0
 _CUT_OFF: Final = 1.0
+_NEVER: Final = 10.0**9
+"""Seconds after which aiohttp would close an idle connection: the guard does, which knows of every call."""
 
 _log = structlog.get_logger("gpu-webhooks")
 
@@ -48,6 +48,7 @@ class Server:
     """Serves a transport's calls from ``start`` to ``stop``."""
 
     def __init__(self, transport: Transport, *, tls: ssl.SSLContext, listen: Listen) -> None:
+        self.shortcuts = Shortcuts(transport)
         self._transport = transport
         self._tls = tls
         self._listen = listen
@@ -60,30 +61,33 @@ class Server:
         """Listen on both ports. Raises OSError where a port can't be had."""
         options: dict[str, Any] = {
             "access_log": None,
-            "keepalive_timeout": KEEP_ALIVE,
+            "keepalive_timeout": _NEVER,
             "lingering_time": _LINGERING,
             "max_headers": _MOST_HEADERS,
         }
         try:
             # Without the router of a web.Application, whose work shows at thousands of calls a second.
-            server = web.Server(self._transport.handle, auto_decompress=False, **options)
+            server = web.Server(self.shortcuts.handle, auto_decompress=False, **options)
             admission = web.ServerRunner(server, shutdown_timeout=_CUT_OFF)
-            self.port = await self._serve(admission, self._transport.guard, self._listen.port, self._tls)
+            protocols = self.shortcuts.before(server)
+            await self._set_up(admission)
+            self.port = await self._serve(protocols, self._listen.port, self._tls)
 
-            guard = Guard(most=MOST_PROBES, head_seconds=_PROBE_HEAD)
+            guard = Guard(most=MOST_PROBES, head_seconds=_PROBE_HEAD, idle_seconds=KEEP_ALIVE)
             probes = web.AppRunner(make_probe_app(self._transport, guard), shutdown_timeout=_CUT_OFF, **options)
-            self.plain_port = await self._serve(probes, guard, self._listen.plain_port, None)
+            await self._set_up(probes)
+            assert probes.server is not None  # noqa: S101 - it was set up
+            self.plain_port = await self._serve(guard.watch(probes.server), self._listen.plain_port, None)
         except BaseException:
             await self._close()
             raise
 
-    async def _serve(
-        self, runner: web.AppRunner | web.ServerRunner, guard: Guard, port: int, tls: ssl.SSLContext | None
-    ) -> int:
+    async def _set_up(self, runner: web.AppRunner | web.ServerRunner) -> None:
         await runner.setup()
         self._runners.append(runner)
-        assert runner.server is not None  # noqa: S101 - it was set up
-        door = Door(guard.watch(runner.server), tls=tls)
+
+    async def _serve(self, make: Callable[[], asyncio.Protocol], port: int, tls: ssl.SSLContext | None) -> int:
+        door = Door(make, tls=tls)
         self._doors.append(door)
         return await door.open(self._listen.host, port)
 

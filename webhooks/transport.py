@@ -9,17 +9,26 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 import structlog
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 
 from webhooks.admission import PATHS, Admission
-from webhooks.bodies import Bodies, BodyError
+from webhooks.bodies import Bodies, BodyError, lost
 from webhooks.guard import Guard
 from webhooks.review import UnreadableReviewError
 
 _log = structlog.get_logger("gpu-webhooks")
 
-_JSON: Final = "application/json"
-_HEADERS: Final = {hdrs.CONTENT_TYPE: _JSON}
+JSON: Final = "application/json"
+
+_HEADERS: Final = {hdrs.CONTENT_TYPE: JSON}
+_NOT_ALLOWED: Final = 405
+_OUT_OF_THE_PLAIN: Final = (
+    hdrs.CONNECTION,
+    hdrs.CONTENT_ENCODING,
+    hdrs.EXPECT,
+    hdrs.TRANSFER_ENCODING,
+    hdrs.UPGRADE,
+)
 _TIMEOUT: Final = re.compile(r"([1-9]|[12][0-9]|30)s")
 _PATIENCE: Final = 10
 """Seconds that the API server waits where ``timeoutSeconds`` is not set (admissionregistration.k8s.io/v1)."""
@@ -32,6 +41,26 @@ class Target(NamedTuple):
 
     path: str
     seconds: float
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(raw_path: str) -> "Target":
+        """The API server says ``?timeout=5s``, the webhook's ``timeoutSeconds``."""
+        try:
+            url = urlsplit(raw_path)
+            given = parse_qs(url.query, max_num_fields=8).get("timeout", [""])[0]
+        except ValueError:
+            return Target("", 0.0)
+        match = _TIMEOUT.fullmatch(given)
+        seconds = int(match[1]) if match else _PATIENCE
+        return Target(url.path.removeprefix("/"), seconds * (1 - _FOR_THE_WAY_BACK))
+
+
+class Reply(NamedTuple):
+    """What a call is answered with: an HTTP status, and JSON."""
+
+    code: int
+    body: bytes
 
 
 class Transport:
@@ -63,30 +92,43 @@ class Transport:
             return False
         return perf_counter() - max(self._last_end, self.guard.last_arrival) >= seconds
 
+    def has_room(self, size: int) -> bool:
+        """Whether a body of that size can be held beside those that are."""
+        return self._bodies.has_room(size)
+
+    def begin(self, protocol: asyncio.BaseProtocol | None) -> None:
+        """A call has come in whose head is whole."""
+        self._open += 1
+        self.guard.begin(protocol)
+
+    def end(self, protocol: asyncio.BaseProtocol | None) -> None:
+        """It was answered."""
+        self.guard.end(protocol)
+        self._open -= 1
+        self._last_end = perf_counter()
+
     async def handle(self, call: web.BaseRequest) -> web.Response:
         """Answer a call, whatever it is."""
-        self._open += 1
-        self.guard.begin(call.protocol)
+        self.begin(call.protocol)
         try:
-            response = await self._answered(call)
+            reply = await self._answered(call)
+            response = web.Response(status=reply.code, body=reply.body, headers=_HEADERS)
+            if reply.code == _NOT_ALLOWED:
+                response.headers[hdrs.ALLOW] = hdrs.METH_POST
             # What is left of a body that nobody wants would be taken for the next call's head.
             if self.draining or not call.content.is_eof():
                 response.force_close()
             return response
         finally:
-            self.guard.end(call.protocol)
-            self._open -= 1
-            self._last_end = perf_counter()
+            self.end(call.protocol)
 
-    async def _answered(self, call: web.BaseRequest) -> web.Response:
-        target = _target(call.raw_path)
+    async def _answered(self, call: web.BaseRequest) -> Reply:
+        target = Target.of(call.raw_path)
         if target.path not in PATHS:
             return _status(404, "NotFound", "there are POST /mutate and POST /validate here, and no other paths")
         if call.method != hdrs.METH_POST:
-            response = _status(405, "MethodNotAllowed", "post an AdmissionReview")
-            response.headers[hdrs.ALLOW] = hdrs.METH_POST
-            return response
-        if not _is_plain_json(call):
+            return _status(_NOT_ALLOWED, "MethodNotAllowed", "post an AdmissionReview")
+        if not _is_json(call):
             message = "send application/json, not compressed"
             return self._no_verdict(target.path, "content type", 415, "UnsupportedMediaType", message)
         until = asyncio.get_running_loop().time() + target.seconds
@@ -96,53 +138,68 @@ class Transport:
                 body = await self._bodies.read(call, until)
         except BodyError as error:
             return self._no_verdict(target.path, error.cause, error.code, error.reason, str(error))
-        if self.in_flight >= self._most_in_flight:
+        try:
+            return await self._judged(target.path, body, until)
+        finally:
             self._bodies.release(body)
-            return self._no_verdict(
-                target.path, "busy", 503, "ServiceUnavailable", "too many reviews in flight; try again"
-            )
+
+    async def reply(self, target: Target, body: bytes, until: float) -> Reply:
+        """The reply to a call with a whole body that there is room for; ``until`` is of the loop's clock."""
+        self._bodies.hold(body)
+        try:
+            return await self._judged(target.path, body, until)
+        finally:
+            self._bodies.release(body)
+
+    async def _judged(self, path: str, body: bytes, until: float) -> Reply:
+        if self.in_flight >= self._most_in_flight:
+            return self._no_verdict(path, "busy", 503, "ServiceUnavailable", "too many reviews in flight; try again")
         self.in_flight += 1
         start = perf_counter()
         try:
-            answer = await self.admission.answered(body, target.path, until=until)
+            return Reply(200, await self.admission.answered(body, path, until=until))
         except UnreadableReviewError as error:
-            return self._no_verdict(target.path, "unreadable", 400, "BadRequest", str(error))
+            return self._no_verdict(path, "unreadable", 400, "BadRequest", str(error))
+        except Exception:  # noqa: BLE001 - admission has an answer for failures of rules, and this is for its own
+            _log.exception("failed", path=path)
+            return self._no_verdict(path, "code", 500, "InternalError", "gpu-webhooks failed; its log has the details")
         finally:
-            self._bodies.release(body)
             self.in_flight -= 1
-            self._metrics.observe(target.path, perf_counter() - start)
-        return web.Response(body=answer, headers=_HEADERS)
+            self._metrics.observe(path, perf_counter() - start)
 
-    def _no_verdict(self, path: str, cause: str, code: int, reason: str, message: str) -> web.Response:
+    def lost(self, target: Target) -> None:
+        """A connection ended before its call was whole."""
+        error = lost()
+        self._no_verdict(target.path, error.cause, error.code, error.reason, str(error))
+
+    def _no_verdict(self, path: str, cause: str, code: int, reason: str, message: str) -> Reply:
         """An HTTP error for what has no review to answer with."""
         self._metrics.failures.labels(path, cause).inc()
         _log.warning("no verdict", path=path, cause=cause, code=code, why=message)
         return _status(code, reason, message)
 
 
-@lru_cache(maxsize=64)
-def _target(raw_path: str) -> Target:
-    """The API server says ``?timeout=5s``, the webhook's ``timeoutSeconds``."""
-    try:
-        url = urlsplit(raw_path)
-        given = parse_qs(url.query, max_num_fields=8).get("timeout", [""])[0]
-    except ValueError:
-        return Target("", 0.0)
-    match = _TIMEOUT.fullmatch(given)
-    seconds = int(match[1]) if match else _PATIENCE
-    return Target(url.path.removeprefix("/"), seconds * (1 - _FOR_THE_WAY_BACK))
+def is_plain(call: web.BaseRequest) -> bool:
+    """Whether a call is as an API server sends it, with nothing about it that would change how it is answered."""
+    return (
+        call.version == HttpVersion11
+        and call.method == hdrs.METH_POST
+        and Target.of(call.raw_path).path in PATHS
+        and call.keep_alive
+        and call.headers.get(hdrs.CONTENT_TYPE) == JSON
+        and not any(name in call.headers for name in _OUT_OF_THE_PLAIN)
+    )
 
 
-def _is_plain_json(call: web.BaseRequest) -> bool:
+def _is_json(call: web.BaseRequest) -> bool:
     headers = call.headers
-    if hdrs.CONTENT_ENCODING not in headers and headers.get(hdrs.CONTENT_TYPE) == _JSON:
+    if hdrs.CONTENT_ENCODING not in headers and headers.get(hdrs.CONTENT_TYPE) == JSON:
         return True
     if headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         return False
-    return call.content_type == _JSON
+    return call.content_type == JSON
 
 
-def _status(code: int, reason: str, message: str) -> web.Response:
+def _status(code: int, reason: str, message: str) -> Reply:
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    body = orjson.dumps({**status, "message": message, "reason": reason, "code": code})
-    return web.Response(status=code, body=body, headers=_HEADERS)
+    return Reply(code, orjson.dumps({**status, "message": message, "reason": reason, "code": code}))

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
@@ -67,10 +68,25 @@ def load(server: Server, path: str, body: bytes, seconds: float) -> Load:
             text=True,
             check=True,
         )
+    come_to_rest(server.pid)
     result = Load(**json.loads(done.stdout.splitlines()[-1]))
     if result.bad:
         raise SystemExit(f"{result.bad} calls of {path} failed")
     return result
+
+
+def come_to_rest(pid: int) -> None:
+    """Wait until a process has worked off what it was sent, which would go on in the time of the next contestant."""
+    before = -1.0
+    while (now := cpu_seconds(pid)) != before:
+        before = now
+        time.sleep(0.1)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(servers: dict[str, Server], case: Case, size: int, *, rounds: int, seconds: float) -> dict[str, list[Load]]:
