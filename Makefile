@@ -5,16 +5,27 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format lock clean
+.PHONY: help demo test test-fast announce control-plane bench lint format lock clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Run the pair on its embedded catalog and show what it does to a few virtual machines
 	@$(BIN)/gpu-webhooks demo
 
-test: lint ## Lint, then run every test
+test: announce lint control-plane ## Lint, then run every test; the first run builds a control plane before
 	$(BIN)/pytest
+
+test-fast: lint ## The same without the tests on a control plane
+	$(BIN)/pytest --ignore tests/cluster
+
+announce: $(READY)
+	@$(CONTROL_PLANE) --announce
+
+control-plane: $(READY) ## Build the control plane that make test runs on, once for all runs
+	@$(CONTROL_PLANE)
+
+CONTROL_PLANE := PYTHONPATH=tests/support $(BIN)/python -m controlplane
 
 bench: $(READY) ## Measure beside a bare handler, and a peer where PEER names its binary (see docs/development.md)
 	$(BIN)/python tests/bench/bench.py $(if $(PEER),--peer $(PEER)) $(BENCH)

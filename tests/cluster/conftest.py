@@ -1,0 +1,121 @@
+"""Real control planes, as the newest and as the oldest version, with KubeVirt's kinds and its service accounts."""
+
+import itertools
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import kubevirt
+import neighbours
+import pytest
+from actors import HOST_LABEL, MakeNamespace, Tenant, admin_binding, install_roles
+from controlplane.assets import Assets, assets
+from controlplane.client import Client, ref
+from controlplane.errors import ControlPlaneError
+from controlplane.plane import ControlPlane
+from controlplane.versions import NEWEST, OLDEST
+from waiting import eventually, exists
+
+CRDS = [*kubevirt.CRDS, *neighbours.CRDS]
+_BUILT = pytest.StashKey[Assets | ControlPlaneError]()
+_numbers = itertools.count(1)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs before the first test: outside its time limit, and where one sees how far it is."""
+    asked_for = any("plane_assets" in item.fixturenames for item in _functions(session))
+    if not asked_for or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        try:
+            session.config.stash[_BUILT] = assets()
+        except ControlPlaneError as error:
+            session.config.stash[_BUILT] = error
+
+
+def _functions(session: pytest.Session) -> Iterator[pytest.Function]:
+    return (item for item in session.items if isinstance(item, pytest.Function))
+
+
+@pytest.fixture(scope="session")
+def plane_assets(pytestconfig: pytest.Config) -> Assets:
+    """The programs that a control plane is made of."""
+    built = pytestconfig.stash.get(_BUILT, None) or assets()
+    if isinstance(built, ControlPlaneError):
+        raise built
+    return built
+
+
+@pytest.fixture(scope="session")
+def new_plane(plane_assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ControlPlane]]:
+    """Starts a control plane of one's own, with the options of ControlPlane; it is stopped when the tests are over."""
+    planes: list[ControlPlane] = []
+
+    def start(**options: Any) -> ControlPlane:
+        plane = ControlPlane(tmp_path_factory.mktemp("plane"), plane_assets, **{"crds": CRDS, **options})
+        planes.append(plane)
+        plane.start()
+        install_roles(plane)
+        return plane
+
+    yield start
+    for plane in planes:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], ControlPlane]:
+    """The control plane of a version that all tests share; the first who asks starts it."""
+    started: dict[str, ControlPlane] = {}
+
+    def of(version: str) -> ControlPlane:
+        if version not in started:
+            started[version] = new_plane(version=version, audit=True)
+        return started[version]
+
+    return of
+
+
+@pytest.fixture(scope="session", params=[NEWEST, OLDEST])
+def plane(request: pytest.FixtureRequest, planes: Callable[[str], ControlPlane]) -> ControlPlane:
+    """The shared control plane of each version: a test that asks for it runs on both."""
+    return planes(request.param)
+
+
+@pytest.fixture
+async def kube(plane: ControlPlane) -> AsyncIterator[Client]:
+    """A client of the platform's admin (``system:masters``), who may play anybody: ``kube.as_("jane")``."""
+    async with plane.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def make_namespace(kube: Client, request: pytest.FixtureRequest) -> AsyncIterator[MakeNamespace]:
+    """Makes a namespace, a tenant's unless told otherwise; it is deleted after the test, which nobody waits for."""
+    made: list[str] = []
+
+    async def make(*, tenant: bool = True, labels: dict[str, str] | None = None) -> str:
+        test = re.sub(r"[^a-z0-9]+", "-", request.function.__name__.removeprefix("test_"))[:40].strip("-")
+        name = f"{test}-{next(_numbers)}"
+        marks = {**({HOST_LABEL: f"{name}.example.org"} if tenant else {}), **(labels or {})}
+        await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": marks}})
+        made.append(name)
+        await eventually(lambda: kube.get(ref("v1", "ServiceAccount", "default", name)))
+        return name
+
+    yield make
+    for name in made:
+        if await exists(kube, namespace := ref("v1", "Namespace", name)):
+            await kube.delete(namespace)
+
+
+@pytest.fixture
+async def tenant(kube: Client, make_namespace: MakeNamespace) -> Tenant:
+    """A tenant: a namespace, and a person with the role ``admin`` there."""
+    namespace = await make_namespace()
+    user = f"{namespace}-user"
+    await kube.create(admin_binding(namespace, user))
+    tenant = Tenant(namespace=namespace, user=user, kube=kube.as_(user))
+    await eventually(tenant.may_act)
+    return tenant

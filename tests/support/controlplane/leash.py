@@ -1,0 +1,26 @@
+"""Become another program that dies with the one that asked for it: ``leash.py PARENT PROGRAM ARGUMENT…``.
+
+Linux sends SIGKILL to a process whose parent is gone when it asked for that (PR_SET_PDEATHSIG in prctl(2)), and keeps
+the wish over exec. The wish is made here and not in a ``preexec_fn``, which is unsafe beside threads. Elsewhere the
+program is stopped by those who started it alone.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    parent, program, *arguments = sys.argv[1:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(parent):
+            sys.exit("the process that asked for this one is gone")
+    os.execv(program, [program, *arguments])  # noqa: S606 - the caller's own program, without a shell
+
+
+if __name__ == "__main__":
+    main()

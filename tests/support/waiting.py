@@ -1,0 +1,47 @@
+"""Waiting for what others bring about."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from controlplane.client import Client, Object
+from controlplane.errors import APIError
+
+T = TypeVar("T")
+
+
+async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 30, every: float = 0.05) -> T:
+    """Look until something true comes back, and give it. What keeps it from that in the end is raised: the API server's
+    refusal, a failed assertion, or an AssertionError that names ``look``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if found := await look():
+                return found
+            problem: Exception = AssertionError(f"{look} gives {found!r}, after {seconds} s still")
+        except (APIError, AssertionError) as error:
+            problem = error
+        if time.monotonic() > deadline:
+            raise problem
+        await asyncio.sleep(every)
+
+
+async def exists(kube: Client, obj: Object) -> bool:
+    """Whether the object that ``obj`` names is there."""
+    try:
+        await kube.get(obj)
+    except APIError as error:
+        if error.code == 404:
+            return False
+        raise
+    return True
+
+
+async def gone(kube: Client, obj: Object, *, seconds: float = 40) -> None:
+    """Wait until it is not there any more."""
+
+    async def is_gone() -> bool:
+        return not await exists(kube, obj)
+
+    await eventually(is_gone, seconds=seconds)
