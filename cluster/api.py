@@ -1,47 +1,57 @@
 """A Kubernetes API, spoken to in plain dicts, so that fields we do not know are kept."""
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Self
 
 import aiohttp
-import orjson
+from kubernetes_asyncio.client import Configuration
 
-from cluster.errors import ApiError, Unreachable, api_error
+from cluster.calls import JSON, LIST_SECONDS, Call, Obj, answered, lines, read
+from cluster.connection import Connection
+from cluster.errors import Unreachable, api_error
+from cluster.keepalive import keep_alive
 from cluster.kinds import Kind
+from cluster.login import Headers, Login, Source
+from gpu.fields import clip, printable
 
-if TYPE_CHECKING:
-    from kubernetes_asyncio.client import Configuration
+PAGE: Final = 250
+"""Objects in one answer to a list: of pods some megabytes, which weigh ten times as much once they are read."""
 
-REQUEST_SECONDS: Final = 10.0
-PAGE: Final = 500
-"""Objects in one answer to a list: what kubectl asks for, and what keeps an answer of pods at a few megabytes."""
-
-_JSON: Final = "application/json"
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9:._]{0,251}[A-Za-z0-9])?")
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
-
-Obj = dict[str, Any]
 
 
 class Api:
     """Reads and writes of one API server.
 
     All calls raise ApiError where the server refuses (NotFound, Conflict and Expired have classes of their own) and
-    Unreachable where it gives no answer within ``REQUEST_SECONDS``.
+    Unreachable where it gives no answer within ten seconds, a minute for a list.
     """
 
-    def __init__(self, configuration: "Configuration", *, user_agent: str = "gpu-webhooks") -> None:
-        # Only here: with all its models it takes two seconds and 60 MiB, of those commands too that talk to no cluster.
-        from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        headers: Headers = (),
+        source: Source | None = None,
+        user_agent: str = "gpu-webhooks",
+    ) -> None:
+        login = Login(configuration, headers)
+        self._connection = Connection(login, source=source, user_agent=user_agent)
 
-        self._client = ApiClient(configuration)
-        self._client.user_agent = user_agent
+    @classmethod
+    async def of(cls, source: Source) -> Self:
+        """One that reads its login from ``source`` again when it changes. Raises NotConfigured."""
+        login = await source(anew=True)
+        return cls(login.configuration, headers=login.headers, source=source)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._client.close()
+        await self._connection.close()
 
     async def get(self, kind: Kind, name: str, *, namespace: str = "") -> Obj:
         """An object."""
@@ -62,7 +72,13 @@ class Api:
             "limit": "" if version else str(PAGE),
             "continue": after,
         }
-        return await self._json("GET", kind, namespace, "", query=query)
+        asked = f"list {kind.resource}"
+        call = Call("GET", path_of(kind, namespace), asked, query, seconds=LIST_SECONDS)
+        page = await read(self._connection, call)
+        metadata, items = page.get("metadata"), page.get("items")
+        if not isinstance(metadata, dict) or not metadata.get("resourceVersion") or not isinstance(items, list | None):
+            raise Unreachable(f"{asked}: the answer is no list")
+        return {**page, "items": items or []}
 
     async def pages(
         self, kind: Kind, *, namespace: str = "", labels: str = "", fields: str = ""
@@ -71,19 +87,19 @@ class Api:
         after = ""
         while True:
             page = await self.page(kind, namespace=namespace, labels=labels, fields=fields, after=after)
-            yield page
             after = page["metadata"].get("continue") or ""
+            yield page
             if not after:
                 return
 
     async def items(self, kind: Kind, *, namespace: str = "", labels: str = "", fields: str = "") -> list[Obj]:
         """Every object of a consistent list."""
         async with aclosing(self.pages(kind, namespace=namespace, labels=labels, fields=fields)) as pages:
-            return [item async for page in pages for item in page.get("items") or ()]
+            return [item async for page in pages for item in page["items"]]
 
     async def create(self, kind: Kind, obj: Mapping[str, Any], *, namespace: str = "", dry_run: bool = False) -> Obj:
         """Create an object; what the API server made of it."""
-        return await self._json("POST", kind, namespace, "", body=obj, query=_dry(dry_run))
+        return await self._json("POST", kind, namespace, None, body=obj, query=_dry(dry_run))
 
     async def replace(self, kind: Kind, obj: Mapping[str, Any], *, namespace: str = "") -> Obj:
         """Put an object in place of what has its name; with a resourceVersion only if that is still the stored one."""
@@ -113,7 +129,7 @@ class Api:
 
     async def document(self, path: str) -> Obj:
         """What the API server says at a path of its own, such as ``/version`` or ``/apis/GROUP``."""
-        return await self._read("GET", path, asked=f"get {path}")
+        return await read(self._connection, Call("GET", path, f"get {path}"))
 
     @asynccontextmanager
     async def watch(
@@ -140,122 +156,52 @@ class Api:
             "fieldSelector": fields,
         }
         asked = f"watch {kind.resource}"
-        timeout = aiohttp.ClientTimeout(sock_connect=REQUEST_SECONDS, sock_read=silence)
-        async with self._answer("GET", path_of(kind, namespace), asked=asked, query=query, timeout=timeout) as answer:
-            yield _lines(answer, asked)
+        limits = aiohttp.ClientTimeout(sock_read=silence)
+        call = Call("GET", path_of(kind, namespace), asked, query)
+        async with answered(self._connection, call, limits=limits) as answer:
+            keep_alive(answer)
+            yield lines(answer, asked)
 
     async def _json(
         self,
         method: str,
         kind: Kind,
         namespace: str,
-        name: str,
+        name: str | None,
         *,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        content: str = _JSON,
+        content: str = JSON,
     ) -> Obj:
-        asked = " ".join(part for part in (method.lower(), kind.resource, f"{namespace}/{name}".strip("/")) if part)
-        path = path_of(kind, namespace, name)
-        return await self._read(method, path, asked=asked, query=query, body=body, content=content)
-
-    async def _read(
-        self,
-        method: str,
-        path: str,
-        *,
-        asked: str,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        content: str = _JSON,
-    ) -> Obj:
-        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
-        async with self._answer(
-            method, path, asked=asked, query=query, body=body, content=content, timeout=timeout
-        ) as answer:
-            return _object(await answer.read(), asked)
-
-    @asynccontextmanager
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        *,
-        asked: str,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own kind of timeout
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        content: str = _JSON,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer of a call that was not refused, its body still to be read."""
-        try:
-            answer = cast(
-                "aiohttp.ClientResponse",
-                await self._client.call_api(
-                    path,
-                    method,
-                    query_params=[(key, value) for key, value in (query or {}).items() if value],
-                    header_params={"Accept": _JSON, "Content-Type": content},
-                    body=body,
-                    auth_settings=["BearerToken"],
-                    _preload_content=False,
-                    _request_timeout=timeout,
-                ),
-            )
-            async with answer:
-                if answer.status >= 400:
-                    raise refusal(answer.status, await answer.read(), asked=asked)
-                yield answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{asked}: {str(error) or type(error).__name__}") from error
+        parts = (method.lower(), kind.resource, _shown("/".join(part for part in (namespace, name) if part)))
+        asked = " ".join(part for part in parts if part)
+        return await read(
+            self._connection, Call(method, path_of(kind, namespace, name), asked, query or {}, body, content)
+        )
 
 
-def path_of(kind: Kind, namespace: str = "", name: str = "") -> str:
-    """The path of an object, or of the list where no name is given."""
+def path_of(kind: Kind, namespace: str = "", name: str | None = None) -> str:
+    """The path of an object, or of the list where no name is given.
+
+    Raises NotFound for a name that no object can have: put into a path it could lead anywhere.
+    """
     parts = ["/apis", kind.group, kind.version] if kind.group else ["/api", kind.version]
     if namespace:
-        parts += ["namespaces", namespace]
+        parts += ["namespaces", _segment(namespace, kind)]
     parts.append(kind.plural)
-    if name:
-        parts.append(name)
+    if name is not None:
+        parts.append(_segment(name, kind))
     return "/".join(parts)
 
 
-def refusal(code: int, body: bytes, *, asked: str) -> ApiError:
-    """The error of an answer that is no success; what is not a Status is shown as it came."""
-    try:
-        status = orjson.loads(body)
-    except ValueError:
-        status = None
-    if not isinstance(status, dict) or status.get("kind") != "Status":
-        status = {"message": f"HTTP {code}: {body[:200].decode(errors='replace')}"}
-    return api_error({**status, "code": code}, asked=asked)
+def _segment(name: str, kind: Kind) -> str:
+    if not _SEGMENT.fullmatch(name):
+        raise api_error({"code": 404, "message": f"nothing can have the name {_shown(name)!r}"}, asked=kind.resource)
+    return name
 
 
-def _object(body: bytes, asked: str) -> Obj:
-    try:
-        value = orjson.loads(body)
-    except ValueError:
-        raise Unreachable(f"{asked}: the answer is no JSON") from None
-    if not isinstance(value, dict):
-        raise Unreachable(f"{asked}: the answer is no object")
-    return value
-
-
-async def _lines(answer: aiohttp.ClientResponse, asked: str) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reader has a limit for one."""
-    pending: list[bytes] = []
-    async for chunk in answer.content.iter_any():
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
-            pending.append(line)
-            if found := b"".join(pending):
-                yield found
-            pending.clear()
-        if rest:
-            pending.append(rest)
-    if pending:
-        raise Unreachable(f"{asked}: cut off in the middle of an event")
+def _shown(name: str) -> str:
+    return printable(clip(name, 2 * 63))
 
 
 def _dry(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - a flag of the caller's, passed on

@@ -1,8 +1,14 @@
 """Which version of a kind an API server serves."""
 
-from cluster.api import Api
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from cluster.errors import NotFound
-from cluster.kinds import Kind
+
+if TYPE_CHECKING:
+    from cluster.api import Api
+    from cluster.kinds import Kind
 
 
 async def served(api: Api, kind: Kind) -> Kind | None:

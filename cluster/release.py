@@ -1,22 +1,26 @@
 """Where the chart is installed."""
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from cluster import kinds
-from cluster.api import Api
 from cluster.errors import NotFound
 from gpu import names
+
+if TYPE_CHECKING:
+    from cluster.api import Api
 
 _HELM: Final = "meta.helm.sh/release-namespace"
 
 
-async def release_namespace(api: Api) -> str | None:
+async def release_namespace(api: Api, configuration: str = names.WEBHOOKS) -> str | None:
     """The namespace of the release, as its validating configuration tells; None where there is none.
 
     Raises CatalogError.
     """
     try:
-        found = await api.get(kinds.VALIDATING_WEBHOOKS, names.WEBHOOKS)
+        found = await api.get(kinds.VALIDATING_WEBHOOKS, configuration)
     except NotFound:
         return None
     if namespace := (found["metadata"].get("annotations") or {}).get(_HELM):

@@ -1,24 +1,15 @@
 """The catalog: what both admission paths look things up in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from gpu.gpudevice import GPUDevice
+from gpu.migration import Migration
 from gpu.offer import Offer
 from gpu.pod import Pod
 from gpu.template import DeviceTemplate
 from gpu.vmi import VMI
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
-    """What the catalog knows of a VirtualMachineInstanceMigration."""
-
-    namespace: str
-    name: str
-    uid: str
 
 
 class Catalog(Protocol):
@@ -87,8 +78,13 @@ class Catalog(Protocol):
         Every alternative of ``firstAvailable`` counts. Empty where the claim does not exist.
         """
 
-    async def build_device(self, namespace: str, name: str, template: DeviceTemplate) -> GPUDevice:
-        """Create a template device. Raises NameTaken, BuildRefused (a quota), or another CatalogError."""
+    async def build_device(
+        self, namespace: str, name: str, template: DeviceTemplate, *, dry_run: bool = False
+    ) -> GPUDevice:
+        """Create a template device. Raises NameTaken, BuildRefused (a quota), or another CatalogError.
+
+        On a dry run it is only asked whether it could be, and the device as it would be is given.
+        """
 
     async def take_over(self, device: GPUDevice, *, at: datetime) -> GPUDevice:
         """Write on a template device that another VMI takes it over, provided that it is as it was read.

@@ -31,7 +31,17 @@ SETTINGS: Final = "gpu-settings"
 """ConfigMap in the release's namespace: the names that count as GPUs."""
 
 WEBHOOKS: Final = "gpu-webhooks"
-"""Both webhook configurations; the name sorts before KubeVirt's, so that ours are called first."""
+"""Both webhook configurations: sorts before KubeVirt's own, ``virt-api-mutator``, so that ours are called first."""
+
+AUTHORITY: Final = "gpu-webhooks-ca"
+"""Secret in the release's namespace: the authority that signs the serving certificates."""
+
+AUTHORITY_TYPE: Final = f"{GROUP}/certificate-authority"
+"""Type of that Secret. A type cannot change once it is stored, so nobody makes another Secret ours by mistake
+(k8s.io/kubernetes/pkg/apis/core/validation, ValidateSecretUpdate)."""
+
+BUNDLE_MANAGER: Final = "gpu-webhooks-certificates"
+"""Field manager that applies the ``caBundle`` of each webhook, and nothing else."""
 
 KUBEVIRT_GROUP: Final = "kubevirt.io"
 KUBEVIRT_VERSION: Final = "v1"

@@ -8,10 +8,10 @@ from typing import Any, Final, Self
 from uuid import uuid4
 
 from gpu import fields, names
-from gpu.catalog import Migration
 from gpu.clock import Clock, utc_now
 from gpu.errors import BuildRefused, Changed, FieldError, NameTaken
 from gpu.gpudevice import GPUDevice
+from gpu.migration import Migration
 from gpu.offer import Offer
 from gpu.pod import Pod
 from gpu.template import DeviceTemplate
@@ -152,7 +152,9 @@ class EmbeddedCatalog:
         table, name = (self._truth.claims, claim) if claim else (self._truth.claim_templates, template)
         return table[namespace].get(name or "", frozenset())
 
-    async def build_device(self, namespace: str, name: str, template: DeviceTemplate) -> GPUDevice:
+    async def build_device(
+        self, namespace: str, name: str, template: DeviceTemplate, *, dry_run: bool = False
+    ) -> GPUDevice:
         """See Catalog; a ResourceQuota among the manifests is kept."""
         self._drop_abandoned(namespace)
         existing = self._truth.devices[namespace]
@@ -162,6 +164,8 @@ class EmbeddedCatalog:
             if len(existing) >= most:
                 used = f"requested: {QUOTA}=1, used: {QUOTA}={len(existing)}, limited: {QUOTA}={most}"
                 raise BuildRefused(f"exceeded quota: {quota}, {used}")
+        if dry_run:
+            return template.device(namespace, name)
         return self._written(template.manifest(namespace, name), {"creationTimestamp": self._clock().isoformat()})
 
     async def take_over(self, device: GPUDevice, *, at: datetime) -> GPUDevice:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpu.catalog import Catalog, Migration
+from gpu.catalog import Catalog
 from gpu.gpudevice import GPUDevice, is_device_name
+from gpu.migration import Migration
 from gpu.offer import Offer
 from gpu.pod import Pod
 from gpu.usage import in_use

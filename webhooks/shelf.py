@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from gpu import fields, names
-from gpu.catalog import Migration
 from gpu.claims import claimed_device_classes
 from gpu.errors import FieldError
 from gpu.gpuclass import GPUClass
 from gpu.gpudevice import GPUDevice
+from gpu.migration import Migration
 from gpu.offer import GPUSettings, Offer
 from gpu.pod import Pod
 from gpu.quantity import quantity
@@ -47,7 +47,7 @@ class Shelf:
             names.GPU_CLASS: (self._classes, GPUClass.from_dict),
             names.GPU_DEVICE: (self.devices, GPUDevice.from_dict),
             names.VMI: (self.vmis, VMI.from_dict),
-            names.MIGRATION: (self.migrations, read_migration),
+            names.MIGRATION: (self.migrations, Migration.from_dict),
             "Pod": (self.pods, Pod.from_dict),
             "ResourceClaim": (self.claims, claimed_device_classes),
             "ResourceClaimTemplate": (self.claim_templates, claimed_device_classes),
@@ -113,16 +113,6 @@ def _identity(obj: Mapping[str, Any]) -> tuple[str, str, str]:
     kind = fields.required_text(obj, "kind", "")
     namespace = "" if kind in names.OF_THE_CLUSTER else fields.required_text(metadata, "namespace", "metadata")
     return kind, namespace, fields.required_text(metadata, "name", "metadata")
-
-
-def read_migration(obj: Mapping[str, Any]) -> Migration:
-    """A VirtualMachineInstanceMigration's manifest. Raises FieldError."""
-    metadata = fields.required_object(obj, "metadata", "")
-    return Migration(
-        namespace=fields.required_text(metadata, "namespace", "metadata"),
-        name=fields.required_text(metadata, "name", "metadata"),
-        uid=fields.required_text(metadata, "uid", "metadata"),
-    )
 
 
 def read_quota(obj: Mapping[str, Any]) -> int | None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import gpukinds
 import kubevirt
 import neighbours
 import pytest
@@ -14,6 +15,7 @@ from controlplane.client import Client, ref
 from controlplane.errors import ControlPlaneError
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST, OLDEST
+from installed import Installed
 from waiting import eventually, exists
 
 CRDS = [*kubevirt.CRDS, *neighbours.CRDS]
@@ -81,6 +83,34 @@ def planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], ControlPla
 def plane(request: pytest.FixtureRequest, planes: Callable[[str], ControlPlane]) -> ControlPlane:
     """The shared control plane of each version: a test that asks for it runs on both."""
     return planes(request.param)
+
+
+@pytest.fixture(scope="session")
+def installations(new_plane: Callable[..., ControlPlane]) -> Iterator[Callable[[str], Installed]]:
+    """The installation on a control plane of a version that all tests share; the first who asks starts it.
+
+    Its service runs, with what the platform sells: see ``offered``.
+    """
+    started: dict[str, Installed] = {}
+
+    def of(version: str) -> Installed:
+        if version not in started:
+            installed = started[version] = Installed(new_plane(version=version))
+            installed.install()
+            installed.start()
+            gpukinds.offered(installed.plane, installed.namespace)
+            installed.plane.restart_controller_manager()
+        return started[version]
+
+    yield of
+    for installed in started.values():
+        installed.stop()
+
+
+@pytest.fixture(scope="session", params=[NEWEST, OLDEST])
+def installed(request: pytest.FixtureRequest, installations: Callable[[str], Installed]) -> Installed:
+    """The chart and its service, on each version. A test of those has ``plane`` be that of the installation."""
+    return installations(request.param)
 
 
 @pytest.fixture

@@ -248,10 +248,12 @@ class WaitingCatalog(InMemoryCatalog):
         await self._wait("fresh_offer")
         return await super().fresh_offer()
 
-    async def build_device(self, namespace: str, name: str, template: DeviceTemplate) -> GPUDevice:
+    async def build_device(
+        self, namespace: str, name: str, template: DeviceTemplate, *, dry_run: bool = False
+    ) -> GPUDevice:
         self.asked += 1
         await self._wait("build_device")
-        return await super().build_device(namespace, name, template)
+        return await super().build_device(namespace, name, template, dry_run=dry_run)
 
 
 @pytest.fixture

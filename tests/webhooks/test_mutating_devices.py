@@ -8,7 +8,6 @@ import pytest
 
 from gpu.errors import BuildRefused, CatalogError
 from gpu.gpudevice import GPUDevice
-from gpu.template import DeviceTemplate
 from webhooks.app import make_app
 from webhooks.testing import VIRT_CONTROLLER, InMemoryCatalog, Pair, review
 
@@ -191,12 +190,17 @@ async def test_a_raised_maximum_that_memory_does_not_know_yet_counts(
     assert reply.allowed, reply.message
 
 
-async def test_a_quotas_refusal_is_shown_and_nothing_is_built(gpu_pair: Pair, gpu_catalog: InMemoryCatalog) -> None:
+@pytest.mark.parametrize("dry_run", [False, True], ids=["", "dry run"])
+async def test_a_quotas_refusal_is_shown_and_nothing_is_built(
+    gpu_pair: Pair,
+    gpu_catalog: InMemoryCatalog,
+    dry_run: bool,  # noqa: FBT001
+) -> None:
     hard = {"count/gpudevices.gpu.cozystack.io": "3"}
     metadata = {"name": "gpus", "namespace": "tenant-a"}
     gpu_catalog.add({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}})
 
-    reply = await gpu_pair.mutate(review(vmi()))
+    reply = await gpu_pair.mutate(review(vmi(), dry_run=dry_run))
 
     assert (reply.code, reply.reason, reply.fields) == (403, "Forbidden", (TEMPLATE_FIELD,))
     assert "its device can't be created: exceeded quota: gpus" in reply.message
@@ -209,7 +213,7 @@ class Unwilling(InMemoryCatalog):
 
     error: CatalogError = BuildRefused("too many requests, wait", code=429, reason="TooManyRequests")
 
-    async def build_device(self, namespace: str, name: str, template: DeviceTemplate) -> GPUDevice:  # noqa: ARG002
+    async def build_device(self, *_: Any, **__: Any) -> GPUDevice:
         raise self.error
 
 

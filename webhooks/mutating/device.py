@@ -161,17 +161,20 @@ class _Search:
         """The new device; None where the name is taken by now."""
         if refusal := await self._too_many_idle():
             return refusal
-        if self.request.dry_run:
-            return device
+        dry_run = self.request.dry_run
         try:
-            created = await self.context.catalog.build_device(device.namespace, device.name, self.wanted)
+            created = await self.context.catalog.build_device(
+                device.namespace, device.name, self.wanted, dry_run=dry_run
+            )
         except NameTaken:
             return None
         except BuildRefused as error:
-            self.context.devices("refused")
+            if not dry_run:
+                self.context.devices("refused")
             cause = Cause(template.FIELD, f"its device can't be created: {error}")
             return Refusal(code=error.code, reason=error.reason, causes=(cause,))
-        self.context.devices("built")
+        if not dry_run:
+            self.context.devices("built")
         return created
 
     async def _too_many_idle(self) -> Refusal | None:

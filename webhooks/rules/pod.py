@@ -5,8 +5,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from gpu import fields, names
-from gpu.catalog import Migration
 from gpu.gpudevice import GPUDevice
+from gpu.migration import Migration
 from gpu.offer import Offer
 from gpu.pod import Pod, PodClaim, PodRequest, is_pinned
 from gpu.rewrite import Grant

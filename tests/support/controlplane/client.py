@@ -62,10 +62,17 @@ class Client:
 
         The API server adds the group ``system:authenticated``, and a service account's groups where none are given.
         """
+        impersonated = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
+        return self._with((*self._headers[:1], *impersonated))
+
+    def with_headers(self, headers: Mapping[str, str]) -> "Client":
+        """The same client, which sends these headers too, such as ``Audit-ID`` or ``Impersonate-Extra-KEY``."""
+        return self._with((*self._headers, *headers.items()))
+
+    def _with(self, headers: tuple[tuple[str, str], ...]) -> "Client":
         other = Client.__new__(Client)
         other.__dict__.update(self.__dict__)
-        impersonated = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
-        other._headers = (*self._headers[:1], *impersonated)
+        other._headers = headers
         return other
 
     async def get(self, obj: Object, *, subresource: str = "") -> Answer:
@@ -121,11 +128,16 @@ class Client:
         grace: int | None = None,
         preconditions: Mapping[str, str] | None = None,
         dry_run: bool = False,
+        **others: object,
     ) -> Answer:
-        """Delete the object that ``obj`` names: propagation policy, grace period in seconds, uid or resourceVersion."""
+        """Delete the object that ``obj`` names: propagation policy, grace period in seconds, uid or resourceVersion;
+        ``others`` are fields of the DeleteOptions by their own names.
+        """
         options = {"propagationPolicy": propagation, "gracePeriodSeconds": grace, "preconditions": preconditions}
-        body = {name: value for name, value in options.items() if value is not None}
-        return await self.raw("DELETE", await self._path(obj), body or None, parameters=_dry(dry_run))
+        body = {name: value for name, value in {**options, **others}.items() if value is not None}
+        if dry_run:  # a body's options go before those of the query, so it has to stand there
+            body["dryRun"] = ["All"]
+        return await self.raw("DELETE", await self._path(obj), body or None)
 
     async def watch(
         self, api_version: str, kind: str, namespace: str | None = None, **parameters: str

@@ -89,15 +89,17 @@ class ControlPlane:
         """A client of ``admin``; to be entered: ``async with plane.client() as kube``."""
         return Client(self.url, token=self.token, tls=self.tls)
 
-    def kubeconfig(self, user: str | None = None, groups: Sequence[str] = (), *, namespace: str = "default") -> Path:
-        """A new kubeconfig file of ``admin``, or of whom admin impersonates."""
+    def kubeconfig(
+        self, user: str | None = None, groups: Sequence[str] = (), *, namespace: str = "default", server: str = ""
+    ) -> Path:
+        """A new kubeconfig file of ``admin``, or of whom admin impersonates; ``server`` where something is between."""
         path = self.directory / f"kubeconfig-{secrets.token_hex(4)}"
         impersonated = {"as": user, "as-groups": list(groups)} if user else {}
-        path.write_text(self._kubeconfig(self.token, namespace=namespace, **impersonated))
+        path.write_text(self._kubeconfig(self.token, namespace=namespace, server=server, **impersonated))
         return path
 
-    def _kubeconfig(self, token: str, *, namespace: str = "default", **impersonated: object) -> str:
-        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+    def _kubeconfig(self, token: str, *, namespace: str = "default", server: str = "", **impersonated: object) -> str:
+        cluster = {"server": server or self.url, "certificate-authority": str(self.ca_file)}
         context = {"cluster": "tests", "user": "tests", "namespace": namespace}
         return yaml.safe_dump(
             {
@@ -250,6 +252,11 @@ class ControlPlane:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         for crd in self._crds:
             self.create(path, crd)
+        self.wait_for_crds()
+
+    def wait_for_crds(self) -> None:
+        """Wait until the kind of every CustomResourceDefinition is served."""
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
         def all_served() -> bool:
             return all(map(_is_served, call("GET", self.url + path, token=self.token, tls=self.tls)["items"]))
@@ -259,7 +266,11 @@ class ControlPlane:
 
     def _ready(self) -> bool:
         self.__dict__.pop("tls", None)
-        return answers(f"{self.url}/readyz", token=self.token, tls=self.tls)
+        try:
+            tls = self.tls
+        except ssl.SSLError:  # it is still writing its certificate
+            return False
+        return answers(f"{self.url}/readyz", token=self.token, tls=tls)
 
 
 def _is_served(crd: Mapping[str, Any]) -> bool:

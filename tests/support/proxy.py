@@ -1,0 +1,78 @@
+"""A TCP proxy between the service and the API server that can be shut, as a network that breaks would."""
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+_CHUNK = 65536
+
+
+class Proxy:
+    """Passes bytes on to a port of the loopback address; ``opened`` counts the connections so far."""
+
+    def __init__(self, port: int) -> None:
+        self.opened = 0
+        self._target = port
+        self._server: asyncio.Server | None = None
+        self._port = 0
+        self._open: set[asyncio.StreamWriter] = set()
+        self._passing: set[asyncio.Task[None]] = set()
+        self._frozen: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shut()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    async def open(self) -> None:
+        """Take connections, on the same port each time."""
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def shut(self) -> None:
+        """Break every connection, and refuse new ones until it is opened again."""
+        if self._server:
+            self._server.close()
+        self.cut()
+        await asyncio.gather(*self._passing)
+
+    def cut(self) -> None:
+        """Break every connection that there is now."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    def freeze(self) -> None:
+        """Pass nothing more on over the connections that there are now, and keep them open."""
+        self._frozen |= self._open
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self.opened += 1
+        self._open |= {writer, back}
+        ways = {asyncio.create_task(self._pass_on(reader, back)), asyncio.create_task(self._pass_on(there, writer))}
+        self._passing |= ways
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for end in (writer, back):
+            end.transport.abort()
+        await asyncio.wait(ways)
+        self._passing -= ways
+        self._open -= {writer, back}
+        self._frozen -= {writer, back}
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while chunk := await reader.read(_CHUNK):
+                if writer in self._frozen:
+                    continue
+                writer.write(chunk)
+                await writer.drain()

@@ -1,0 +1,91 @@
+"""The chart, rendered and installed by helm."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Final
+
+import yaml
+from chartvalues import CHART
+from controlplane.plane import ControlPlane
+from controlplane.versions import OLDEST
+
+NAME: Final = "gpu-webhooks"
+NAMESPACE: Final = "gpu-system"
+EVERYTHING: Final[Mapping[str, Any]] = {
+    "networkPolicy": {
+        "enabled": True,
+        "admissionCIDRs": ["10.0.0.0/8", "fd00::/8"],
+        "metricsNamespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
+    "admission": {
+        "podAnnotations": {"example.com/note": "a"},
+        "podLabels": {"example.com/team": "b", "app.kubernetes.io/name": "not to be had"},
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ],
+    },
+    "doctor": {"tenantNamespace": "default"},
+}
+"""Every optional part on."""
+
+_rendered: dict[str, str] = {}
+
+
+@contextmanager
+def _file(values: Mapping[str, Any]) -> Iterator[str]:
+    with NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(values, file)
+        file.flush()
+        yield file.name
+
+
+def rendered(plane: ControlPlane, values: Mapping[str, Any], *, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The objects that ``helm template`` prints for the oldest server, hooks among them. Raises HelmError."""
+    key = json.dumps([namespace, values])
+    if key not in _rendered:
+        with _file(values) as file:
+            _rendered[key] = plane.helm(
+                "template", NAME, str(CHART), "-n", namespace, "-f", file, "--kube-version", f"{OLDEST}.0"
+            )
+    return [obj for obj in yaml.safe_load_all(_rendered[key]) if obj]
+
+
+def helm(
+    plane: ControlPlane,
+    verb: str,
+    values: Mapping[str, Any],
+    *options: str,
+    namespace: str = NAMESPACE,
+    name: str = NAME,
+    chart: Path = CHART,
+) -> str:
+    """What ``helm install`` or ``helm upgrade`` prints. Raises HelmError."""
+    # Without it an upgrade by no values at all takes those of the release before.
+    options = (*options, "--reset-values") if verb == "upgrade" else options
+    with _file(values) as file:
+        return plane.helm(verb, name, str(chart), "-n", namespace, "-f", file, *options)
+
+
+def uninstall(plane: ControlPlane, *, namespace: str = NAMESPACE, name: str = NAME) -> str:
+    """What ``helm uninstall`` prints. Raises HelmError."""
+    return plane.helm("uninstall", name, "-n", namespace)
+
+
+@contextmanager
+def installed(
+    plane: ControlPlane, values: Mapping[str, Any], *options: str, namespace: str = NAMESPACE
+) -> Iterator[str]:
+    """The release is there, with the CRDs of whichever was there before; gives what the install printed."""
+    said = helm(plane, "install", values, "--create-namespace", *(options or ["--take-ownership"]), namespace=namespace)
+    try:
+        yield said
+    finally:
+        uninstall(plane, namespace=namespace)
