@@ -2,7 +2,8 @@
 
 from certs.authority import CLOCK_SKEW, Authority, Pair
 from certs.context import ServingContext, server_context
-from certs.errors import CertificateError
+from certs.errors import CertificateError, ForeignSecret
+from certs.incluster import ClusterCertificates, service_names
 from certs.renewal import Validity, due_at, renewal
 from certs.selfsigned import SelfSigned
 from gpu.clock import Clock, utc_now
@@ -12,6 +13,8 @@ __all__ = [
     "Authority",
     "CertificateError",
     "Clock",
+    "ClusterCertificates",
+    "ForeignSecret",
     "Pair",
     "SelfSigned",
     "ServingContext",
@@ -19,5 +22,6 @@ __all__ = [
     "due_at",
     "renewal",
     "server_context",
+    "service_names",
     "utc_now",
 ]

@@ -38,14 +38,14 @@ def server_context(pair: Pair, *, now: datetime | None = None) -> ssl.SSLContext
 class ServingContext:
     """A listening context that gives each handshake the current pair, so that pairs can be swapped while it serves.
 
-    Give `context` to whatever listens. `pair` is the current one. Raises what `server_context` raises. Swapping never
-    changes a context that is in use: connections that are open keep theirs, and sessions resume across a swap, since
-    tickets belong to the listening context.
+    Give `context` to whatever listens. `pair` is the current one; without one, handshakes are refused until the first
+    swap. Raises what `server_context` raises. Swapping never changes a context that is in use: connections that are
+    open keep theirs, and sessions resume across a swap, since tickets belong to the listening context.
     """
 
-    def __init__(self, pair: Pair, *, clock: Clock = utc_now) -> None:
+    def __init__(self, pair: Pair | None = None, *, clock: Clock = utc_now) -> None:
         self._clock = clock
-        self._current = (pair, server_context(pair, now=clock()))
+        self._current = None if pair is None else (pair, server_context(pair, now=clock()))
         # It has no certificate of its own: there is none that could be served by mistake when it has grown old.
         self._listening = _bare_context()
         self._listening.sni_callback = self._choose
@@ -56,17 +56,27 @@ class ServingContext:
         return self._listening
 
     @property
+    def empty(self) -> bool:
+        """Whether there is no pair yet."""
+        return self._current is None
+
+    @property
     def pair(self) -> Pair:
-        """The pair that the next handshake gets."""
+        """The pair that the next handshake gets; raises CertificateError when there is none yet."""
+        if self._current is None:
+            raise CertificateError("There is no certificate to serve yet.")
         return self._current[0]
 
     def swap(self, pair: Pair) -> None:
         """Serve `pair` from the next handshake on; raises what `server_context` raises, and then keeps the old one."""
         self._current = (pair, server_context(pair, now=self._clock()))
 
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _listening: ssl.SSLContext) -> None:
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _listening: ssl.SSLContext) -> int | None:
         # OpenSSL calls this for every ClientHello, with None as the name for clients that dial an IP address.
+        if self._current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         connection.context = self._current[1]
+        return None
 
 
 def _bare_context() -> ssl.SSLContext:

@@ -429,3 +429,20 @@ def test_a_context_made_from_a_temporary_file_serves_as_well(tmp_path: Path, mon
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with pytest.raises(CertificateError, match="could not be handed over"):
         server_context(make_pair())
+
+
+async def test_without_a_pair_handshakes_are_refused_until_the_first_swap() -> None:
+    # Given a context that has nothing to serve yet
+    serving = ServingContext()
+    assert serving.empty
+    with pytest.raises(CertificateError, match="no certificate to serve yet"):
+        _ = serving.pair
+    async with listening(serving.context) as port:
+        # When a client comes, then it gets no connection
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await served_serial(port)
+        # And is served after the first swap
+        pair = make_pair()
+        serving.swap(pair)
+        assert serving.pair is pair
+        assert await served_serial(port) == pair.serial
