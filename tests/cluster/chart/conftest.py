@@ -1,0 +1,56 @@
+"""Control planes that the chart's tests have for themselves: its webhook configurations have one name in a cluster."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from actors import HOST_LABEL
+from asking import TENANT, is_called, make_namespace
+from controlplane.calls import call
+from controlplane.client import Client
+from controlplane.plane import ControlPlane
+from controlplane.versions import NEWEST, OLDEST
+from recorder import Recorder, recording
+from release import installed
+from waiting import eventually
+
+
+@pytest.fixture(scope="session")
+def chart_planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], ControlPlane]:
+    started: dict[str, ControlPlane] = {}
+
+    def of(version: str) -> ControlPlane:
+        if version not in started:
+            started[version] = new_plane(version=version)
+        return started[version]
+
+    return of
+
+
+@pytest.fixture(scope="session", params=[NEWEST, OLDEST])
+def plane(request: pytest.FixtureRequest, chart_planes: Callable[[str], ControlPlane]) -> ControlPlane:
+    return chart_planes(request.param)
+
+
+@pytest.fixture
+async def kube(plane: ControlPlane) -> AsyncIterator[Client]:
+    async with plane.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def recorder(plane: ControlPlane) -> Iterator[Recorder]:
+    """What the API server calls while the chart is installed, its service outside of the cluster."""
+    with recording() as calls:
+        values = {"webhooks": {"url": calls.url, "caBundle": calls.ca_pem}}
+        with installed(plane, values):
+            # The policies would refuse some of what the pair is asked about here, before it is asked.
+            bindings = f"{plane.url}/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+            call("DELETE", bindings, token=plane.token, tls=plane.tls)
+            yield calls
+
+
+@pytest.fixture
+async def tenant(kube: Client, recorder: Recorder) -> str:
+    await make_namespace(kube, TENANT, {HOST_LABEL: "a"})
+    await eventually(lambda: is_called(kube, recorder, TENANT))
+    return TENANT

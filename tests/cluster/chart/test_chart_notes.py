@@ -1,0 +1,78 @@
+"""What the notes of an install tell."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from controlplane.client import Client, ref
+from controlplane.plane import ControlPlane
+from controlplane.versions import NEWEST
+from release import NAMESPACE, helm, installed
+
+from gpu import names
+
+pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
+
+
+def notes(plane: ControlPlane, values: Mapping[str, Any]) -> str:
+    with installed(plane, values) as said:
+        return " ".join(said.split())
+
+
+async def label(kube: Client, labels: Mapping[str, str]) -> None:
+    """A namespace with these labels and no other of ours."""
+    await kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "of-notes", "labels": labels}})
+
+
+async def test_the_notes_warn_where_no_namespace_is_a_tenants(plane: ControlPlane, kube: Client) -> None:
+    values = {"tenantNamespaceSelector": {"matchLabels": {"notes": "a"}, "matchExpressions": []}}
+    await label(kube, {"notes": "b"})
+    assert "WARNING: no namespace is a tenant's" in notes(plane, values)
+
+    await label(kube, {"notes": "a"})
+    said = notes(plane, values)
+
+    assert "WARNING" not in said
+    assert "Tenant namespaces by the value tenantNamespaceSelector: 1." in said
+
+
+@pytest.mark.parametrize(
+    ("expression", "matches"),
+    [
+        ({"key": "a", "operator": "In", "values": ["b", "c"]}, True),
+        ({"key": "a", "operator": "In", "values": ["c"]}, False),
+        ({"key": "b", "operator": "In", "values": ["b"]}, False),
+        ({"key": "a", "operator": "NotIn", "values": ["b"]}, False),
+        ({"key": "a", "operator": "Exists"}, True),
+        ({"key": "b", "operator": "Exists"}, False),
+        ({"key": "a", "operator": "DoesNotExist"}, False),
+    ],
+)
+async def test_the_notes_read_the_selector_as_the_api_server_does(
+    plane: ControlPlane, kube: Client, expression: dict[str, Any], *, matches: bool
+) -> None:
+    await label(kube, {"selected": "by-expression", "a": "b"})
+    await kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    selector = {"matchLabels": {"selected": "by-expression"}, "matchExpressions": [expression]}
+
+    said = helm(plane, "install", {"tenantNamespaceSelector": selector}, "--dry-run=server", "--take-ownership")
+
+    assert ("WARNING" not in said) is matches
+
+
+async def test_the_notes_tell_of_missing_settings(plane: ControlPlane, kube: Client) -> None:
+    settings = {**ref("v1", "ConfigMap", names.SETTINGS, NAMESPACE), "data": {}}
+    assert "The ConfigMap gpu-settings is not in namespace gpu-system yet" in notes(plane, {})
+
+    await kube.create(settings)
+    try:
+        assert "ConfigMap" not in notes(plane, {})
+    finally:
+        await kube.delete(settings)
+
+
+async def test_what_is_rendered_without_a_cluster_warns_of_nothing(plane: ControlPlane) -> None:
+    said = helm(plane, "install", {}, "--dry-run=client")
+
+    assert "WARNING" not in said
+    assert "ConfigMap" not in said.partition("NOTES:")[2]

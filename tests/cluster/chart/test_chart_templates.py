@@ -1,0 +1,243 @@
+"""What helm makes of the chart and its values, and which values it refuses."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from chartvalues import CHART
+from controlplane.errors import HelmError
+from controlplane.plane import ControlPlane
+from controlplane.versions import NEWEST
+from release import EVERYTHING, NAMESPACE, rendered
+
+pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
+
+URL = {"url": "https://127.0.0.1:9443"}
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+WORKLOAD = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"}
+
+REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
+    "an unknown value": ({"replicas": 2}, "additional properties 'replicas' not allowed"),
+    "an unknown value of a part": ({"admission": {"replica": 2}}, "additional properties 'replica' not allowed"),
+    "an unknown part of the selector": (
+        {"tenantNamespaceSelector": {"matchLabel": {"a": "b"}}},
+        "additional properties 'matchLabel' not allowed",
+    ),
+    "an empty selector": ({"tenantNamespaceSelector": {"matchExpressions": []}}, "tenantNamespaceSelector"),
+    "a selector of nothing": ({"tenantNamespaceSelector": None}, "missing property 'tenantNamespaceSelector'"),
+    "a part that is taken out": ({"kubevirt": {"namespace": None}}, "missing property 'namespace'"),
+    "an expression without an operator": (
+        {"tenantNamespaceSelector": {"matchExpressions": [{"key": "a"}]}},
+        "missing property 'operator'",
+    ),
+    "an expression without values": (
+        {"tenantNamespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+        "missing property 'values'",
+    ),
+    "values of an expression that takes none": (
+        {"tenantNamespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}},
+        "matchExpressions/0/values",
+    ),
+    "no group of the platform": ({"platform": {"groups": []}}, "platform/groups"),
+    "an http url": ({"webhooks": {"url": "http://127.0.0.1:9443"}}, "webhooks/url"),
+    "a url with a query": ({"webhooks": {"url": "https://127.0.0.1?a"}}, "webhooks/url"),
+    "a bundle without a url": ({"webhooks": {"caBundle": PEM}}, "webhooks/url"),
+    "a bundle that is no PEM": ({"webhooks": {**URL, "caBundle": "MIIB"}}, "webhooks/caBundle"),
+    "a digest that is none": ({"image": {"digest": "latest"}}, "image/digest"),
+    "a port that needs a capability": ({"admission": {"port": 443}}, "admission/port"),
+    "a switch in words": ({"gpus": {"enabled": "yes"}}, "gpus/enabled"),
+    "a namespace that can't be": ({"kubevirt": {"namespace": "Kube Virt"}}, "kubevirt/namespace"),
+}
+
+
+@pytest.mark.parametrize(("values", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_values_that_cannot_be_meant_are_refused(plane: ControlPlane, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        rendered(plane, values)
+
+    assert message in refused.value.output
+
+
+def test_helm_finds_nothing_to_say_about_the_chart(plane: ControlPlane) -> None:
+    said = plane.helm("lint", "--strict", str(CHART))
+
+    assert [line for line in said.splitlines() if "WARNING" in line or "ERROR" in line] == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"nameOverride": "pair", "kubevirt": {"namespace": NAMESPACE}, "admission": {"priorityClassName": ""}},
+        {"fullnameOverride": "a" * 50, "podDisruptionBudget": {"enabled": False}, "global": {"a": "b"}},
+        {"tenantRoles": {"aggregateToDefault": False, "aggregateToCozystack": False, "classReaders": []}},
+        {"tenantRoles": {"aggregateToDefault": False}, "platform": {"groups": ["a"], "users": []}},
+        {"tenantRoles": {"aggregateToCozystack": False}, "image": {"tag": "v1"}},
+        EVERYTHING,
+        {**EVERYTHING, "webhooks": URL},
+        {"webhooks": {**URL, "caBundle": PEM}},
+    ],
+)
+def test_whatever_is_set_the_objects_are_whole(plane: ControlPlane, values: dict[str, Any]) -> None:
+    objects = rendered(plane, values)
+
+    identities = [(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in objects]
+    assert len(set(identities)) == len(identities)
+    assert {kind for kind, _, _ in identities} >= {*CONFIGURATIONS, "CustomResourceDefinition", "ServiceAccount"}
+    assert all(len(name) <= 63 for _, _, name in identities)
+    assert all(obj["metadata"]["labels"]["app.kubernetes.io/instance"] == "gpu-webhooks" for obj in objects)
+
+
+def test_with_gpus_switched_off_there_is_the_policy_on_the_reserved_label_alone(plane: ControlPlane) -> None:
+    objects = rendered(plane, {**EVERYTHING, "gpus": {"enabled": False}})
+
+    assert {obj["metadata"]["name"] for obj in objects} == {"usage-monitor.gpu.cozystack.io"}
+
+
+def test_a_service_outside_of_the_cluster_has_no_workload_here(plane: ControlPlane) -> None:
+    inside = {obj["kind"] for obj in rendered(plane, EVERYTHING)}
+    outside = {obj["kind"] for obj in rendered(plane, {**EVERYTHING, "webhooks": URL})}
+
+    assert inside - outside == WORKLOAD
+    assert {"ServiceAccount", "ClusterRole", "Role"} <= outside
+
+
+def webhooks(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for obj in objects:
+        if obj["kind"] in CONFIGURATIONS:
+            assert obj["metadata"]["name"] == "gpu-webhooks"
+            yield from obj["webhooks"]
+
+
+def test_every_webhook_is_called_as_the_rules_say(plane: ControlPlane) -> None:
+    found = list(webhooks(rendered(plane, {})))
+
+    assert len(found) == 8
+    for webhook in found:
+        warns = webhook["name"].startswith(("virtualmachines.", "virtualmachinepools."))
+        assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == (("Ignore", 2) if warns else ("Fail", 5))
+        assert webhook["sideEffects"] == "NoneOnDryRun"
+        assert webhook["matchPolicy"] == "Equivalent"
+        assert webhook["admissionReviewVersions"] == ["v1"]
+        mutates = webhook["clientConfig"]["service"]["path"] == "/mutate"
+        assert webhook.get("reinvocationPolicy") == ("IfNeeded" if mutates else None)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, {"webhooks": URL}])
+def test_the_bundle_is_never_rendered_unless_it_is_given(plane: ControlPlane, values: dict[str, Any]) -> None:
+    assert all("caBundle" not in webhook["clientConfig"] for webhook in webhooks(rendered(plane, values)))
+
+
+def test_a_bundle_that_is_given_is_rendered(plane: ControlPlane) -> None:
+    found = list(webhooks(rendered(plane, {"webhooks": {**URL, "caBundle": PEM}})))
+
+    assert {webhook["clientConfig"]["url"] for webhook in found} == {f"{URL['url']}/mutate", f"{URL['url']}/validate"}
+    assert all(webhook["clientConfig"]["caBundle"] for webhook in found)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "kubevirt", "out"),
+    [
+        ("gpu-system", "kubevirt", ["gpu-system", "kube-system", "kubevirt"]),
+        ("kube-system", "kube-system", ["kube-system"]),
+        ("cozy-gpu", "cozy-kubevirt", ["cozy-gpu", "cozy-kubevirt", "kube-system"]),
+    ],
+)
+def test_one_selector_is_everywhere_and_leaves_the_platforms_namespaces_out(
+    plane: ControlPlane, namespace: str, kubevirt: str, out: list[str]
+) -> None:
+    values = {
+        "kubevirt": {"namespace": kubevirt},
+        "tenantNamespaceSelector": {"matchLabels": {"tenant": "true"}, "matchExpressions": []},
+    }
+
+    selectors = [webhook["namespaceSelector"] for webhook in webhooks(rendered(plane, values, namespace=namespace))]
+
+    platform = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": out}
+    assert all(found == {"matchLabels": {"tenant": "true"}, "matchExpressions": [platform]} for found in selectors)
+
+
+def test_virt_controller_and_the_pair_are_who_the_values_say(plane: ControlPlane) -> None:
+    values = {"kubevirt": {"namespace": "cozy-kubevirt"}, "fullnameOverride": "pair"}
+
+    found = [
+        condition["expression"]
+        for webhook in webhooks(rendered(plane, values, namespace="cozy-gpu"))
+        for condition in webhook["matchConditions"]
+        if "username" in condition["expression"]
+    ]
+
+    assert found == [
+        "request.userInfo.username == 'system:serviceaccount:cozy-kubevirt:kubevirt-controller'",
+        "request.userInfo.username != 'system:serviceaccount:cozy-gpu:pair'",
+    ]
+
+
+def deployment(plane: ControlPlane, values: Mapping[str, Any]) -> dict[str, Any]:
+    [found] = [obj for obj in rendered(plane, values) if obj["kind"] == "Deployment"]
+    return found
+
+
+def test_a_pod_is_given_longer_than_its_drain(plane: ControlPlane) -> None:
+    pod = deployment(plane, {"admission": {"drainSeconds": 40}})["spec"]["template"]["spec"]
+
+    assert "--drain-timeout=40" in pod["containers"][0]["args"]
+    assert pod["terminationGracePeriodSeconds"] == 50
+
+
+def test_who_the_platform_is_reaches_the_service_with_the_releases_own_accounts(plane: ControlPlane) -> None:
+    values = {"platform": {"groups": ["a", "b"], "users": ["c"]}}
+
+    arguments = deployment(plane, values)["spec"]["template"]["spec"]["containers"][0]["args"]
+
+    own = [f"system:serviceaccount:{NAMESPACE}:gpu-webhooks{part}" for part in ("", "-controller")]
+    assert [part for part in arguments if part.startswith("--platform")] == [
+        "--platform-group=a",
+        "--platform-group=b",
+        *(f"--platform-user={user}" for user in ("c", *own)),
+    ]
+
+
+def test_no_secret_is_on_a_disk_and_nothing_can_be_written(plane: ControlPlane) -> None:
+    pod = deployment(plane, EVERYTHING)["spec"]["template"]["spec"]
+
+    assert "volumes" not in pod
+    [container] = pod["containers"]
+    assert "volumeMounts" not in container
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["securityContext"]["runAsUser"] == 65532
+
+
+def test_labels_that_are_added_never_change_what_selects_the_pods(plane: ControlPlane) -> None:
+    found = deployment(plane, EVERYTHING)
+
+    labels = found["spec"]["template"]["metadata"]["labels"]
+    assert labels["example.com/team"] == "b"
+    assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_admission_policy_can_be_narrowed(plane: ControlPlane) -> None:
+    def admission(values: Mapping[str, Any]) -> dict[str, Any]:
+        [policy] = [obj for obj in rendered(plane, values) if obj["kind"] == "NetworkPolicy"]
+        found: dict[str, Any] = policy["spec"]["ingress"][0]
+        return found
+
+    assert "from" not in admission({"networkPolicy": {"enabled": True}})
+    assert [part["ipBlock"]["cidr"] for part in admission(EVERYTHING)["from"]] == ["10.0.0.0/8", "fd00::/8"]
+
+
+def test_the_doctor_that_is_told_where_may_create_nowhere_else(plane: ControlPlane) -> None:
+    def creating(values: dict[str, Any]) -> list[tuple[str, str | None]]:
+        return [
+            (obj["kind"], obj["metadata"].get("namespace"))
+            for obj in rendered(plane, values)
+            if obj["metadata"]["labels"].get("app.kubernetes.io/component") == "doctor"
+            and any("create" in rule["verbs"] for rule in obj.get("rules", []))
+        ]
+
+    assert creating({}) == [("ClusterRole", None)]
+    assert creating({"doctor": {"tenantNamespace": "tenant-a"}}) == [("Role", "tenant-a")]
