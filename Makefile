@@ -27,8 +27,8 @@ control-plane: $(READY) ## Build the control plane that make test runs on, once 
 
 CONTROL_PLANE := PYTHONPATH=tests/support $(BIN)/python -m controlplane
 
-bench: $(READY) ## Measure beside a bare handler, and a peer where PEER names its binary (see docs/development.md)
-	$(BIN)/python tests/bench/bench.py $(if $(PEER),--peer $(PEER)) $(BENCH)
+bench: $(READY) ## Measure beside bare handlers, and a peer where PEER names its binary (see docs/development.md)
+	PYTHONPATH=tests/support $(BIN)/python tests/bench/bench.py $(if $(PEER),--peer $(PEER)) $(BENCH)
 
 lint: $(READY) ## ruff, mypy (strict) and the layers that the rooms keep
 	$(BIN)/ruff check .

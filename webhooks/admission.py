@@ -26,6 +26,8 @@ _DECIDERS: Final[Mapping[str, Callable[[Request, Context], Coroutine[Any, Any, A
     "mutate": mutate,
     "validate": validate,
 }
+_UNDECIDED: Final = "this can't be decided now"
+_AGAIN: Final = "try again"
 PATHS: Final = frozenset(_DECIDERS)
 """``mutate`` and ``validate``."""
 
@@ -70,6 +72,9 @@ class Admission:
     async def _decided(self, request: Request, path: str, until: float | None) -> Answer:
         if refusal := version_is_known(request):
             return Answer(refusal)
+        if request.operation == "CREATE" and not self.context.catalog.synced:
+            self.metrics.failures.labels(path, "catalog").inc()
+            return Answer(unavailable(f"{_UNDECIDED}: the cluster is not read yet, or out of touch", _AGAIN))
         try:
             return await in_time(_DECIDERS[path](request, self.context), until)
         except FieldError as error:
@@ -79,7 +84,7 @@ class Admission:
             return Answer(late())
         except CatalogError as error:
             self.metrics.failures.labels(path, "catalog").inc()
-            return Answer(unavailable(f"this can't be decided now: {error}", "try again"))
+            return Answer(unavailable(f"{_UNDECIDED}: {error}", _AGAIN))
         except Exception:  # noqa: BLE001 - the one place where a failure of our code becomes an answer
             self.metrics.failures.labels(path, "code").inc()
             _log.exception("failed", path=path, uid=_shown(request.uid), kind=_shown(request.kind))

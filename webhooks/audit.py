@@ -111,14 +111,16 @@ class Report:
     left_out: Mapping[str, int]
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome], out: Mapping[str, int]) -> "Report":
-        """The report on what was reviewed."""
+    def of(cls, outcomes: Iterable[Outcome], out: Mapping[str, int], *, more: int = 0) -> "Report":
+        """The report on what was reviewed; ``more`` objects were not since they ask for nothing."""
         audited = [outcome for outcome in outcomes if outcome.kind in AUDITED and outcome.verdict != SKIPPED]
         namespaces: dict[str, list[Finding]] = {}
         for finding in _findings(audited):
             namespaces.setdefault(finding.outcome.namespace, []).append(finding)
         refused = sum(map(_is_refused, audited))
-        return cls(refused=refused, objects=len(audited), namespaces=dict(sorted(namespaces.items())), left_out=out)
+        return cls(
+            refused=refused, objects=len(audited) + more, namespaces=dict(sorted(namespaces.items())), left_out=out
+        )
 
     @property
     def advice(self) -> list[str]:

@@ -37,11 +37,14 @@ class EmptyFileError(ManifestError):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An object, the file it stands in, and where its fields stand there."""
+    """An object, the file it stands in, and where its fields stand there.
+
+    One that a cluster gave has no node, and its ``file`` is what it is called there.
+    """
 
     obj: dict[str, Any]
     file: Path
-    node: yaml.Node
+    node: yaml.Node | None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -50,8 +53,11 @@ class Manifest:
         return metadata if isinstance(metadata, dict) else {}
 
     def line(self, field_path: str = "") -> int:
-        """The line, from 1, on which a field stands; that of the nearest field around it where it is not there."""
-        return line_of(self.node, field_path)
+        """The line, from 1, on which a field stands; that of the nearest field around it where it is not there.
+
+        0 where there is no file.
+        """
+        return line_of(self.node, field_path) if self.node else 0
 
 
 def read_manifests(path: Path) -> Iterator[Manifest]:

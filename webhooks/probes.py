@@ -1,6 +1,6 @@
 """The application of the plain port: /healthz, /readyz and /metrics."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -11,10 +11,14 @@ from webhooks.transport import Transport
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_probe_app(transport: Transport, guard: Guard) -> web.Application:
+Wait = Callable[[], str]
+"""Says why reviews should not be sent yet; empty where they may be."""
+
+
+def make_probe_app(transport: Transport, guard: Guard, waits: Sequence[Wait] = ()) -> web.Application:
     """Says that the process lives, whether it should be sent reviews, and what it has counted.
 
-    ``guard`` watches the port's connections.
+    ``guard`` watches the port's connections. Not ready before every one of ``waits`` has nothing to say.
     """
     admission = transport.admission
 
@@ -34,6 +38,8 @@ def make_probe_app(transport: Transport, guard: Guard) -> web.Application:
             return web.Response(status=503, text="shutting down\n")
         if not admission.context.catalog.synced:
             return web.Response(status=503, text="the catalog is not filled yet\n")
+        if reasons := [reason for wait in waits if (reason := wait())]:
+            return web.Response(status=503, text="".join(f"{reason}\n" for reason in reasons))
         return web.Response(text="ok\n")
 
     async def metrics(_: web.Request) -> web.Response:

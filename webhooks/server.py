@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from webhooks.door import Door
 from webhooks.guard import KEEP_ALIVE, Guard
-from webhooks.probes import make_probe_app
+from webhooks.probes import Wait, make_probe_app
 from webhooks.shortcut import Shortcuts
 from webhooks.transport import Transport
 
@@ -45,13 +45,16 @@ class Listen:
 
 
 class Server:
-    """Serves a transport's calls from ``start`` to ``stop``."""
+    """Serves a transport's calls from ``start`` to ``stop``; it is not ready while one of ``waits`` says why."""
 
-    def __init__(self, transport: Transport, *, tls: ssl.SSLContext, listen: Listen) -> None:
+    def __init__(
+        self, transport: Transport, *, tls: ssl.SSLContext, listen: Listen, waits: Sequence[Wait] = ()
+    ) -> None:
         self.shortcuts = Shortcuts(transport)
         self._transport = transport
         self._tls = tls
         self._listen = listen
+        self._waits = waits
         self._doors: list[Door] = []
         self._runners: list[web.AppRunner | web.ServerRunner] = []
         self.port = listen.port
@@ -74,7 +77,8 @@ class Server:
             self.port = await self._serve(protocols, self._listen.port, self._tls)
 
             guard = Guard(most=MOST_PROBES, head_seconds=_PROBE_HEAD, idle_seconds=KEEP_ALIVE)
-            probes = web.AppRunner(make_probe_app(self._transport, guard), shutdown_timeout=_CUT_OFF, **options)
+            app = make_probe_app(self._transport, guard, self._waits)
+            probes = web.AppRunner(app, shutdown_timeout=_CUT_OFF, **options)
             await self._set_up(probes)
             assert probes.server is not None  # noqa: S101 - it was set up
             self.plain_port = await self._serve(guard.watch(probes.server), self._listen.plain_port, None)

@@ -37,7 +37,7 @@ from webhooks.testing import Reply
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 REFUSED: Final = "raw-gpu.validate.create.pods.admin.1"
 JSON: Final = {"Content-Type": "application/json"}
-ROOMS: Final = ("gpu", "certs", "webhooks")
+ROOMS: Final = ("gpu", "cluster", "certs", "webhooks")
 LOCKS: Final = ("requirements.txt", "requirements-build.txt", "requirements-dev.txt")
 
 IS_ROOT: Final = os.getuid() == 0

@@ -80,7 +80,7 @@ class TestCompletion:
     @pytest.mark.parametrize(
         ("words", "completed"),
         [
-            ("gpu-webhooks ", ["audit", "classes", "completion", "demo", "review", "serve"]),
+            ("gpu-webhooks ", ["audit", "classes", "completion", "demo", "doctor", "review", "serve"]),
             ("gpu-webhooks review -o ", ["text", "json", "github"]),
             ("gpu-webhooks review --output g", ["github"]),
             ("gpu-webhooks review --operation ", ["CREATE", "UPDATE", "DELETE"]),

@@ -32,7 +32,13 @@ SECRET = "hunter2-do-not-log"
 AT_ANY_PORT = ("--port", "0", "--plain-port", "0", "--drain-quiet", "0.05")
 
 OPTIONS = {
-    "--catalog": ("GPU_WEBHOOKS_CATALOG", "required"),
+    "--catalog": ("GPU_WEBHOOKS_CATALOG", ""),
+    "--kubeconfig": ("GPU_WEBHOOKS_KUBECONFIG", ""),
+    "--context": ("GPU_WEBHOOKS_CONTEXT", ""),
+    "--namespace": ("GPU_WEBHOOKS_NAMESPACE", ""),
+    "--service": ("GPU_WEBHOOKS_SERVICE", "gpu-webhooks"),
+    "--certificate-secret": ("GPU_WEBHOOKS_CERTIFICATE_SECRET", "gpu-webhooks-ca"),
+    "--webhook-configuration": ("GPU_WEBHOOKS_WEBHOOK_CONFIGURATION", "gpu-webhooks"),
     "--host": ("GPU_WEBHOOKS_HOST", "127.0.0.1"),
     "--port": ("GPU_WEBHOOKS_PORT", "9443"),
     "--plain-port": ("GPU_WEBHOOKS_PLAIN_PORT", "8080"),
@@ -87,10 +93,15 @@ def assert_told(result: Result, code: int, *telling: str) -> None:
 
 @pytest.mark.usefixtures("restored_logs")
 class TestErrors:
-    def test_a_catalog_has_to_be_given(self) -> None:
+    def test_without_a_catalog_the_release_has_to_be_named(self) -> None:
         result = run()
 
-        assert_told(result, 2, "Missing option '--catalog'")
+        assert_told(result, 2, "--namespace", "--catalog")
+
+    def test_a_kubeconfig_that_is_not_there_is_told(self, tmp_path: Path) -> None:
+        result = run("--namespace", "gpu-system", "--kubeconfig", str(tmp_path / "none"))
+
+        assert_told(result, 1, "there is no kubeconfig at", str(tmp_path / "none"))
 
     def test_a_missing_directory_is_told(self, tmp_path: Path) -> None:
         result = run("--catalog", str(tmp_path / "none"))
@@ -195,7 +206,7 @@ def test_help_shows_each_option_with_its_variable_and_default() -> None:
     for option, (variable, default) in OPTIONS.items():
         assert f"env var: {variable}" in texts[option]
         assert default in texts[option]
-        assert bool(default) == ("default:" in texts[option] or default == "required")
+        assert bool(default) == ("default:" in texts[option])
 
 
 async def post(process: Process, path: str, manifest: dict[str, Any], ca_file: Path) -> Reply:

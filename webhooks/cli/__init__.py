@@ -6,6 +6,7 @@ from webhooks.cli.audit import audit
 from webhooks.cli.classes import classes
 from webhooks.cli.completion import completion
 from webhooks.cli.demo import demo
+from webhooks.cli.doctor import doctor
 from webhooks.cli.review import review
 from webhooks.cli.serve import serve
 
@@ -16,5 +17,5 @@ def main() -> None:
     """GPU-aware admission for KubeVirt: tenants order GPUs by reference, never by raw name."""
 
 
-for command in (serve, review, audit, classes, demo, completion):
+for command in (serve, review, audit, doctor, classes, demo, completion):
     main.add_command(command)

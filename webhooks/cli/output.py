@@ -23,9 +23,14 @@ def subject(outcome: Outcome) -> str:
     return printable(f"{clip(outcome.kind)} {clip(name, _LONGEST_NAME) or '(no name)'}")
 
 
-def at(file: Path, line: int) -> str:
-    """A place as compilers print it."""
-    return printable(f"{file}:{line}")
+def placed(file: Path, line: int, text: str) -> str:
+    """A text after its place, as compilers print it; alone where it stands in no file."""
+    return f"{printable(f'{file}:{line}')}: {text}" if line else text
+
+
+def place_as_json(file: Path, line: int) -> dict[str, Any]:
+    """A place for a program."""
+    return {"file": str(file) if line else None, "line": line or None}
 
 
 def sentence(reason: Reason) -> str:
@@ -39,16 +44,16 @@ def shown(outcome: Outcome, *, controller: str) -> Iterator[str]:
     verdict = click.style(outcome.verdict, fg=_COLOURS[outcome.verdict], bold=True)
     code = f" ({outcome.code})" if outcome.verdict == REFUSED else ""
     asker = ", asked by virt-controller" if outcome.user == controller else ""
-    place = at(outcome.manifest.file, outcome.manifest.line())
-    yield f"{place}: {subject(outcome)}{asker}: {verdict}{code}{_NOTES.get(outcome.verdict, '')}"
+    told = f"{subject(outcome)}{asker}: {verdict}{code}{_NOTES.get(outcome.verdict, '')}"
+    yield placed(outcome.manifest.file, outcome.manifest.line(), told)
     for reason in outcome.reasons:
-        yield f"  {at(reason.file, reason.line)}: {sentence(reason)}"
+        yield f"  {placed(reason.file, reason.line, sentence(reason))}"
     if outcome.advice:
         yield f"  to do: {outcome.advice}"
     for device in outcome.devices:
         yield f"  builds {device}"
     for warning in outcome.warnings:
-        yield click.style(f"  {at(warning.file, warning.line)}: warning: {warning.message}", fg="yellow")
+        yield click.style(f"  {placed(warning.file, warning.line, f'warning: {warning.message}')}", fg="yellow")
     for change in outcome.changes:
         yield f"  changes: {change.message}"
     for line in outcome.diff.split("\n") if outcome.diff else ():
@@ -58,8 +63,7 @@ def shown(outcome: Outcome, *, controller: str) -> Iterator[str]:
 def as_json(outcome: Outcome) -> dict[str, Any]:
     """The outcome for a program; lines count from 1, ``code`` is the refusal's."""
     return {
-        "file": str(outcome.manifest.file),
-        "line": outcome.manifest.line(),
+        **place_as_json(outcome.manifest.file, outcome.manifest.line()),
         "kind": outcome.kind,
         "namespace": outcome.namespace or None,
         "name": outcome.name,
@@ -78,8 +82,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 def reason_as_json(reason: Reason) -> dict[str, Any]:
     """A reason for a program; ``of`` is the object that the field is in, where it is not the one that is refused."""
     return {
-        "file": str(reason.file),
-        "line": reason.line,
+        **place_as_json(reason.file, reason.line),
         "field": reason.field or None,
         "of": reason.of or None,
         "message": reason.message,

@@ -1,9 +1,9 @@
 """``gpu-webhooks serve``."""
 
 import asyncio
-import gc
-import resource
 import signal
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,17 @@ import click
 import structlog
 import uvloop
 
-from certs import CertificateError, SelfSigned
+from certs import CertificateError, service_names
+from gpu import names
+from gpu.errors import GPUError
 from webhooks.admission import Admission
+from webhooks.cli.backing import Backing, embedded, in_cluster, pod_namespace
+from webhooks.cli.common import connected, context_option, kubeconfig_option
 from webhooks.door import MOST_HANDSHAKES
 from webhooks.embedded import EmbeddedCatalog
 from webhooks.logs import configure_logs
 from webhooks.manifests import ManifestError
+from webhooks.process import allow_open_files, collect_rarely, settle
 from webhooks.server import MOST_PROBES, Listen, Server
 from webhooks.settings import MEBIBYTE, Settings
 from webhooks.transport import Transport
@@ -33,12 +38,18 @@ _option = partial(click.option, show_default=True, show_envvar=True)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GPU_WEBHOOKS"})
-@_option("--catalog", type=_PATH, required=True, help="Directory of manifests to look things up in.")
+@_option("--catalog", type=_PATH, help="Directory of manifests to look things up in, instead of a cluster.")
+@kubeconfig_option
+@context_option
+@_option("--namespace", help="Namespace of the release, where the settings and the CA's Secret are; the pod's own.")
+@_option("--service", default=names.WEBHOOKS, help="Service that the API server calls, for the certificate.")
+@_option("--certificate-secret", default=names.AUTHORITY, help="Secret that the CA is kept in.")
+@_option("--webhook-configuration", default=names.WEBHOOKS, help="Both configurations to put the caBundle into.")
 @_option("--host", default="127.0.0.1", help="Address to listen on.")
 @_option("--port", default=9443, type=_PORT, help="Port for admission, over TLS; 0 takes a free one.")
 @_option("--plain-port", default=8080, type=_PORT, help="Port for probes and metrics; 0 takes a free one.")
 @_option("--tls-name", "tls_names", multiple=True, help="Further name or address in the certificate.")
-@_option("--ca-file", type=_PATH, help="Write the CA's certificate here, for clients to verify with.")
+@_option("--ca-file", type=_PATH, help="With --catalog: write the CA's certificate here, for clients.")
 @_option("--kubevirt-namespace", default=_DEFAULTS.kubevirt_namespace, help="Namespace of virt-controller.")
 @_option(
     "--platform-group",
@@ -93,18 +104,18 @@ _option = partial(click.option, show_default=True, show_envvar=True)
     default="info",
     help="The least that is logged; refusals are info.",
 )
-def serve(catalog: Path, **options: Any) -> None:
-    """Serve the admission pair over TLS on a catalog of manifests, without a cluster."""
+def serve(catalog: Path | None, **options: Any) -> None:
+    """Serve the admission pair over TLS, for a cluster; with --catalog on a directory of manifests, without one.
+
+    On a cluster everything is looked up there and kept up to date; the CA is in a Secret that the replicas share, and
+    its certificate is put into the webhook configurations. It is ready once all of that is done.
+    """
     if options["most_bodies"] < options["largest_body"]:
         raise click.UsageError(
             f"--most-bodies {options['most_bodies']} is less than --largest-body {options['largest_body']}: "
             "a body of that size could never be read"
         )
     configure_logs(style=options["log_format"], level=options["log_level"])
-    try:
-        found = EmbeddedCatalog.from_directory(catalog)
-    except (ManifestError, OSError) as error:
-        raise click.ClickException(str(error)) from None
     settings = Settings(
         kubevirt_namespace=options["kubevirt_namespace"],
         platform_groups=frozenset(options["platform_groups"]),
@@ -122,63 +133,55 @@ def serve(catalog: Path, **options: Any) -> None:
         quiet=options["drain_quiet"],
         longest_drain=options["drain_timeout"],
     )
-    _allow_open_files(settings.most_connections + MOST_HANDSHAKES + MOST_PROBES + _FILES_BESIDE_CONNECTIONS)
-    names = dict.fromkeys(["localhost", "127.0.0.1", "::1", *options["tls_names"]])
+    allow_open_files(settings.most_connections + MOST_HANDSHAKES + MOST_PROBES + _FILES_BESIDE_CONNECTIONS)
     try:
-        uvloop.run(_serve(found, settings, listen, names=list(names), ca_file=options["ca_file"]))
-    except (OSError, CertificateError) as error:
+        backing = _backing(catalog, options)
+        uvloop.run(_serve(backing, settings, listen))
+    except (OSError, CertificateError, ManifestError, GPUError) as error:
         raise click.ClickException(str(error)) from None
 
 
-async def _serve(
-    catalog: EmbeddedCatalog, settings: Settings, listen: Listen, *, names: list[str], ca_file: Path | None
-) -> None:
-    certificates = SelfSigned(names=names)
+def _backing(catalog: Path | None, options: Mapping[str, Any]) -> AbstractAsyncContextManager[Backing]:
+    if catalog is not None:
+        found = EmbeddedCatalog.from_directory(catalog)
+        own = ["localhost", "127.0.0.1", "::1", *options["tls_names"]]
+        return embedded(found, tls_names=list(dict.fromkeys(own)), ca_file=options["ca_file"])
+    namespace = options["namespace"] or pod_namespace()
+    if namespace is None:
+        raise click.UsageError("name the release's namespace with --namespace, or serve without a cluster by --catalog")
+    return in_cluster(
+        connected(kubeconfig=options["kubeconfig"], context=options["context"]),
+        namespace=namespace,
+        tls_names=[*service_names(options["service"], namespace), *options["tls_names"]],
+        secret=options["certificate_secret"],
+        configuration=options["webhook_configuration"],
+    )
 
-    def publish(ca_pem: bytes) -> None:
-        if ca_file:
-            ca_file.write_bytes(ca_pem)
 
-    publish(certificates.ca_pem)
-    _settle()
-    transport = Transport(Admission.of(catalog=catalog, settings=settings))
-    server = Server(transport, tls=certificates.serving.context, listen=listen)
+async def _serve(backing: AbstractAsyncContextManager[Backing], settings: Settings, listen: Listen) -> None:
+    collect_rarely()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await server.start()
-    renewals = asyncio.create_task(certificates.keep_fresh(publish=publish))
-    _log.info(
-        "serving",
-        url=f"https://{listen.host}:{server.port}",
-        plain=f"http://{listen.host}:{server.plain_port}",
-        ca_file=str(ca_file) if ca_file else None,
-        classes=sorted(catalog.offer.classes),
-    )
-    await stop.wait()
-    await server.stop()
-    renewals.cancel()
-
-
-def _allow_open_files(needed: int) -> None:
-    """Raise the process's limit of open files to what its connections need, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    allowed = needed if hard == unlimited else min(needed, hard)
-    if soft != unlimited and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed:
-        _log.warning(
-            "few open files", allowed=allowed, needed=needed, do="raise ulimit -Hn, or lower --most-connections"
+    async with backing as found:
+        admission = Admission.of(catalog=found.catalog, settings=settings)
+        for collector in found.collectors:
+            admission.metrics.registry.register(collector)
+        server = Server(Transport(admission), tls=found.tls, listen=listen, waits=found.waits)
+        await server.start()
+        _log.info(
+            "serving",
+            url=f"https://{listen.host}:{server.port}",
+            plain=f"http://{listen.host}:{server.plain_port}",
+            **found.told,
         )
+        settled = asyncio.create_task(_settled(found))
+        await stop.wait()
+        await server.stop()
+        settled.cancel()
 
 
-def _settle() -> None:
-    """Have the garbage collector pass over what is there for good, and look at the rest less often.
-
-    A review is thousands of objects that are freed without it; by default it would look at them several times a call.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+async def _settled(backing: Backing) -> None:
+    await backing.filled()
+    settle()

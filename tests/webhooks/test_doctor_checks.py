@@ -1,0 +1,181 @@
+"""What the doctor says of what was found in a cluster."""
+
+import base64
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from certs import Authority
+from cluster import kinds
+from cluster.errors import ApiError, Unreachable
+from gpu import names
+from gpu.gpuclass import GPUClass
+from webhooks.doctor import FAILURE, OK, WARNING, Evidence, Finding, diagnose
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+H200 = "nvidia.com/GH100_H200_SXM_141GB"
+MUTATING, VALIDATING = kinds.MUTATING_WEBHOOKS.name, kinds.VALIDATING_WEBHOOKS.name
+
+
+def bundle(*, lifetime: timedelta = timedelta(days=365), now: datetime = NOW) -> str:
+    authority = Authority.create(common_name="test", now=now, lifetime=lifetime)
+    return base64.b64encode(authority.certificate_pem).decode()
+
+
+def configuration(*, ca_bundle: str | None = None, selector: dict[str, Any] | None = None) -> dict[str, Any]:
+    config = {"caBundle": bundle() if ca_bundle is None else ca_bundle}
+    chosen = selector or {"matchExpressions": [{"key": "namespace.cozystack.io/host", "operator": "Exists"}]}
+    return {"webhooks": [{"name": "vmi.gpu.cozystack.io", "clientConfig": config, "namespaceSelector": chosen}]}
+
+
+def gpu_class(**spec: Any) -> GPUClass:
+    source = {"devicePlugin": {"resourceName": H200, "nodeSelector": {"gpu": "h200"}}}
+    given = {"vendor": "nvidia", "model": "H200", "mode": "Passthrough", "memory": "141Gi", "maxCount": 8}
+    return GPUClass.from_dict({"metadata": {"name": "h200"}, "spec": {**given, "source": source, **spec}})
+
+
+def refused(message: str, code: int = 403) -> ApiError:
+    return ApiError({"code": code, "reason": "Forbidden", "message": message}, asked="post virtualmachineinstances")
+
+
+def kubevirt(**configuration: Any) -> dict[str, Any]:
+    return {"spec": {"configuration": {"developerConfiguration": {"featureGates": ["HostDevices"]}, **configuration}}}
+
+
+def node(*, allocatable: Any = "8", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"labels": labels or {"gpu": "h200"}}, "status": {"allocatable": {H200: allocatable}}}
+
+
+def healthy() -> Evidence:
+    granted = {
+        "metadata": {"name": "x", "labels": {names.DEVICE_REFERENCE: "x-1"}},
+        "spec": {"domain": {"devices": {"gpus": [{"name": "gpu-0", "deviceName": H200}]}}},
+    }
+    deployment = {"metadata": {"name": "gpu-webhooks"}, "spec": {"replicas": 2}, "status": {"readyReplicas": 2}}
+    return Evidence(
+        version={"major": "1", "minor": "37", "gitVersion": "v1.37.2"},
+        release="gpu-system",
+        webhooks={MUTATING: configuration(), VALIDATING: configuration()},
+        deployments=[deployment],
+        settings={"data": {"resourceNames": H200}},
+        classes=[gpu_class()],
+        tenants=["tenant-a"],
+        nodes=[node()],
+        kubevirts=[kubevirt()],
+        virt_controller={"metadata": {"name": "kubevirt-controller"}},
+        probed=gpu_class(),
+        probed_in="tenant-a",
+        rewritten=granted,
+        raw=refused(f"spec.domain.devices.hostDevices[0]: asks for '{H200}' by its raw name"),
+    )
+
+
+def ill(**changes: Any) -> list[Finding]:
+    """What is said beyond what is said of a healthy cluster."""
+    return [one for one in diagnose(replace(healthy(), **changes), now=NOW) if one.level != OK]
+
+
+def test_a_healthy_cluster_has_nothing_to_mend() -> None:
+    findings = diagnose(healthy(), now=NOW)
+
+    assert {finding.level for finding in findings} == {OK}
+    assert len(findings) >= 12
+
+
+EMPTY_DEPLOYMENT = {"metadata": {"name": "gpu-webhooks"}, "spec": {"replicas": 2}, "status": {}}
+HALF_A_DEPLOYMENT = {**EMPTY_DEPLOYMENT, "status": {"readyReplicas": 1}}
+PERMITTED = {"pciHostDevices": [{"resourceName": "nvidia.com/OTHER"}]}
+AS_SENT = {"metadata": {"name": "x"}, "spec": {"domain": {"devices": {}}}}
+EXPIRED = bundle(now=NOW - timedelta(days=10), lifetime=timedelta(days=9))
+OLD = {"major": "1", "minor": "33+", "gitVersion": "v1.33.1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "subject", "seen"),
+    [
+        ({"version": OLD}, FAILURE, "Kubernetes", "v1.33.1"),
+        ({"missing": [kinds.GPU_DEVICES]}, FAILURE, "kinds", "gpudevices.gpu.cozystack.io is not served"),
+        ({"missing": [kinds.VMIS]}, FAILURE, "kinds", "virtualmachineinstances.kubevirt.io is not served"),
+        ({"webhooks": {MUTATING: configuration(), VALIDATING: None}}, FAILURE, "webhooks", "nothing is checked"),
+        (
+            {"webhooks": {MUTATING: configuration(), VALIDATING: configuration(selector={"matchLabels": {"a": "b"}})}},
+            FAILURE,
+            "webhooks",
+            "do not all select the same namespaces",
+        ),
+        (
+            {"webhooks": {MUTATING: configuration(), VALIDATING: configuration(ca_bundle="")}},
+            FAILURE,
+            "caBundle",
+            "vmi.gpu.cozystack.io: the caBundle is not injected",
+        ),
+        (
+            {"webhooks": {MUTATING: configuration(ca_bundle="bm9uZQ=="), VALIDATING: configuration()}},
+            FAILURE,
+            "caBundle",
+            "can't be read",
+        ),
+        (
+            {"webhooks": {MUTATING: configuration(ca_bundle=EXPIRED), VALIDATING: configuration()}},
+            FAILURE,
+            "caBundle",
+            "expired at 2026-04-30",
+        ),
+        (
+            {"webhooks": {MUTATING: configuration(ca_bundle=bundle(lifetime=timedelta(days=2)))}},
+            WARNING,
+            "caBundle",
+            "ends at 2026-05-03",
+        ),
+        ({"deployments": [EMPTY_DEPLOYMENT]}, FAILURE, "Deployment gpu-webhooks", "0 of 2 replicas are ready"),
+        ({"deployments": [HALF_A_DEPLOYMENT]}, WARNING, "Deployment gpu-webhooks", "1 of 2 replicas are ready"),
+        ({"tenants": [], "probed": None}, WARNING, "tenants", "no namespace matches"),
+        ({"classes": []}, WARNING, "classes", "no GPUClass is offered"),
+        ({"broken": {"x": "spec.mode: is required"}}, FAILURE, "GPUClass x", "spec.mode: is required"),
+        ({"settings": None}, FAILURE, "ConfigMap gpu-settings", "is not there in gpu-system"),
+        ({"settings": {"data": {}}}, FAILURE, "ConfigMap gpu-settings", f"lacks {H200}"),
+        ({"settings": {"data": []}}, FAILURE, "ConfigMap gpu-settings", "data"),
+        ({"nodes": [node(gpu="other")]}, WARNING, "GPUClass h200", "no node"),
+        ({"nodes": [node(allocatable="0")]}, WARNING, "GPUClass h200", "no node"),
+        ({"nodes": [node(allocatable="many")]}, WARNING, "GPUClass h200", "no node"),
+        ({"kubevirts": []}, WARNING, "KubeVirt", "there is no KubeVirt object"),
+        ({"kubevirts": [{"spec": {}}]}, WARNING, "KubeVirt", "neither the feature gate"),
+        ({"kubevirts": [kubevirt(permittedHostDevices=PERMITTED)]}, FAILURE, "GPUClass h200", f"lacks {H200}"),
+        ({"virt_controller": None}, WARNING, "virt-controller", "no service account"),
+        ({"rewritten": AS_SENT}, FAILURE, "dry run with a template in tenant-a", "the pair was not asked"),
+        ({"rewritten": refused("quota")}, FAILURE, "dry run with a template in tenant-a", "was refused: post"),
+        ({"rewritten": Unreachable("late")}, FAILURE, "dry run with a template in tenant-a", "late"),
+        (
+            {"rewritten": refused('User "x" cannot create resource "virtualmachineinstances"')},
+            WARNING,
+            "dry run with a template in tenant-a",
+            "cannot create",
+        ),
+        ({"raw": AS_SENT}, FAILURE, "dry run with a raw name in tenant-a", "was let in"),
+        ({"raw": refused("a disk is missing")}, FAILURE, "dry run with a raw name in tenant-a", "not as a raw name"),
+        (
+            {"raw": refused('User "x" cannot create resource "virtualmachineinstances"')},
+            WARNING,
+            "dry run with a raw name in tenant-a",
+            "cannot create",
+        ),
+        ({"unread": {"nodes": "forbidden"}, "nodes": []}, WARNING, "nodes", "could not be read: forbidden"),
+    ],
+)
+def test_what_is_amiss_is_said_with_what_to_do(changes: dict[str, Any], level: str, subject: str, seen: str) -> None:
+    findings = ill(**changes)
+
+    matching = [one for one in findings if (one.level, one.subject) == (level, subject) and seen in one.seen]
+    assert len(matching) == 1, findings
+    assert matching[0].todo
+
+
+@pytest.mark.parametrize("name", ["missing", "webhooks", "tenants", "classes", "settings", "nodes", "kubevirts"])
+def test_what_could_not_be_read_is_not_said_to_be_missing(name: str) -> None:
+    nothing: Any = {"webhooks": {}, "settings": None}.get(name, [])
+
+    findings = ill(**{name: nothing, "unread": {name: "forbidden"}, "probed": None})
+
+    assert [(one.level, one.subject) for one in findings] == [(WARNING, name)]
