@@ -2,8 +2,9 @@
 
 Recorded reviews go over TLS with 25 keep-alive connections to one process that is pinned to a core, from another core,
 in rounds that alternate between the contestants: machines drift, ratios of the same round don't. ``--peer`` names the
-binary of another implementation that takes ``-addr``, ``-cert`` and ``-key`` and answers ``/mutate``. Exits with 1
-where a ratio is below what the project promises.
+binary of another implementation that takes ``-addr``, ``-cert`` and ``-key`` and answers ``/mutate``. Then creates go
+through a real API server (through.py), and the service is started on a big cluster (size.py). Exits with 1 where a
+figure is worse than what the project promises.
 """
 
 import argparse
@@ -23,8 +24,11 @@ from typing import Final, NamedTuple
 
 from cases import Case, cases
 from servers import CORES, Server, bare, make_certificate, pair, peer, pinned
+from size import big_cluster
+from through import through_apiserver
 
 CONNECTIONS: Final = 25
+_PARTS: Final = ("handlers", "apiserver", "size")
 _HERE: Final = Path(__file__).parent
 _WARM_UP: Final = 0.5
 _MOST_MEMORY: Final = 80
@@ -155,9 +159,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each contestant in each round")
     parser.add_argument("--soak", type=int, default=0, metavar="CALLS", help="post that often and watch the memory")
     parser.add_argument("--peer", type=Path, help="binary to measure against")
+    parser.add_argument("--creates", type=int, default=200, help="of each contestant through the API server")
+    parser.add_argument("--part", choices=_PARTS, help="measure this alone; the last two need a control plane")
     options = parser.parse_args()
     if len(CORES) < 2:
         print("only one core: client and server share it, the figures say little", file=sys.stderr)
+    short = []
+    if options.part in (None, "handlers"):
+        short += _handlers(options)
+    if options.part in (None, "apiserver"):
+        short += through_apiserver(options.creates)
+    if options.part in (None, "size"):
+        short += big_cluster()
+    print("".join(f"\nMISSED: {line}" for line in short))
+    raise SystemExit(bool(short))
+
+
+def _handlers(options: argparse.Namespace) -> list[str]:
     print(f"{CONNECTIONS} connections over TLS, by {'wrk' if shutil.which('wrk') else 'the own client'}")
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
@@ -173,8 +191,7 @@ def main() -> None:
             short += show(case, measure(servers, case, size, rounds=options.rounds, seconds=options.seconds))
         if options.soak:
             short += soak(servers["pair"], next(iter(sizes)), options.soak)
-    print("".join(f"\nBELOW: {line}" for line in short))
-    raise SystemExit(bool(short))
+    return short
 
 
 def _size(server: Server, case: Case) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parent.parent.parent
 
-_REVIEWS: Final = ROOT / "tests" / "reviews"
+REVIEWS: Final = ROOT / "tests" / "reviews"
 _LABEL: Final = "gpu.cozystack.io/device-reference"
 _TEMPLATE: Final = "gpu.cozystack.io/device-template"
 
@@ -54,7 +54,7 @@ def make_catalog(folder: Path) -> Path:
 
 
 def _load(name: str) -> dict[str, Any]:
-    review: dict[str, Any] = json.loads((_REVIEWS / name).read_text())
+    review: dict[str, Any] = json.loads((REVIEWS / name).read_text())
     return review
 
 
