@@ -1,0 +1,27 @@
+"""Each policy, read out of the rendered chart, against its table of requests."""
+
+import pytest
+from policies.hunt import agrees
+from policies.tables import TABLES
+from policies.world import World, policies_of
+
+
+@pytest.mark.parametrize("policy", TABLES)
+async def test_a_policy_lets_in_what_it_should_and_refuses_the_rest_by_its_message(world: World, policy: str) -> None:
+    # given a table of requests, with who makes them
+    cases = TABLES[policy]
+    mark = world.plane.audited
+    # when each is made, as a dry run
+    verdicts = await world.verdicts(cases)
+    # then it is let in, or refused by this policy with its message
+    outcomes = list(zip(cases, verdicts, strict=True))
+    wrong = [f"{case.title}: {found}" for case, found in outcomes if not agrees(policy, case, found)]
+    assert not wrong, "\n".join(wrong)
+    # and the audit log has what was tried, where the policy says so
+    told = world.told(policy, verdicts, since=mark)
+    untold = [f"{case.title}: {tells}" for case, tells in zip(cases, told, strict=True) if tells != case.audit]
+    assert not untold, "\n".join(untold)
+
+
+def test_each_policy_has_a_table(world: World) -> None:
+    assert set(policies_of(world.plane)) == set(TABLES)

@@ -1,0 +1,77 @@
+"""Runs the tables against many versions of the policies at once, each of which sees its own requests alone."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from controlplane.client import Object
+from policies.cases import Case
+from policies.mutants import Mutant
+from policies.world import Verdict, World, create_all
+
+_KEY: Final = "version"
+
+
+@dataclass(kw_only=True)
+class Version:
+    """A version of a policy under a name of its own, and what it did to the table."""
+
+    title: str
+    of: str
+    name: str
+    policy: dict[str, Any]
+    binding: dict[str, Any] | None
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What tells its requests from those of others."""
+        return {f"Impersonate-Extra-{_KEY}": self.name}
+
+
+def version(number: int, mutant: Mutant) -> Version:
+    """A mutant that is to stand beside others."""
+    of = mutant.policy["metadata"]["name"]
+    name = f"m{number}.{of}"
+    mine = {"name": "is-mine", "expression": f"'{name}' in request.userInfo.?extra.?{_KEY}.orValue([])"}
+    policy = _renamed(mutant.policy, name)
+    policy["spec"]["matchConditions"] = [mine, *policy["spec"].get("matchConditions", ())]
+    binding = _renamed(mutant.binding, name) if mutant.binding else None
+    if binding:
+        binding["spec"]["policyName"] = name
+    return Version(title=mutant.title, of=of, name=name, policy=policy, binding=binding)
+
+
+def _renamed(obj: Object, name: str) -> dict[str, Any]:
+    copied: dict[str, Any] = copy.deepcopy(dict(obj))
+    copied["metadata"]["name"] = name
+    return copied
+
+
+async def stand(world: World, versions: Sequence[Version]) -> None:
+    """Create them all, beside one another."""
+    await create_all(world.kube, [version.policy for version in versions])
+    await create_all(world.kube, [version.binding for version in versions if version.binding])
+
+
+def expected(policy: str, case: Case) -> Verdict:
+    """What a case says that comes of it."""
+    return Verdict(policy, case.refused, case.code) if case.refused else Verdict()
+
+
+def agrees(policy: str, case: Case, found: Verdict) -> bool:
+    """Whether what came of a case is what it says."""
+    if not case.reaches:
+        found = Verdict(found.policy, found.message, found.code)
+    return found == expected(policy, case)
+
+
+async def noticed(world: World, version: Version, cases: Sequence[Case]) -> bool:
+    """Whether the table tells this version from the policy by a verdict; it is left where it first does."""
+    for case in cases:
+        found = await world.verdict(case, version.headers)
+        version.verdicts.append(found)
+        if not agrees(version.name, case, found):
+            return True
+    return False
