@@ -105,9 +105,13 @@ class Api:
         """Put an object in place of what has its name; with a resourceVersion only if that is still the stored one."""
         return await self._json("PUT", kind, namespace, obj["metadata"]["name"], body=obj)
 
-    async def merge(self, kind: Kind, name: str, patch: Mapping[str, Any], *, namespace: str = "") -> Obj:
+    async def merge(
+        self, kind: Kind, name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> Obj:
         """Apply a merge patch (RFC 7386); with ``metadata.resourceVersion`` only if that is still the stored one."""
-        return await self._json("PATCH", kind, namespace, name, body=patch, content=_MERGE_PATCH)
+        return await self._json(
+            "PATCH", kind, namespace, name, subresource=subresource, body=patch, content=_MERGE_PATCH
+        )
 
     async def patch(self, kind: Kind, name: str, operations: list[Obj], *, namespace: str = "") -> Obj:
         """Apply a JSON patch (RFC 6902)."""
@@ -169,15 +173,16 @@ class Api:
         namespace: str,
         name: str | None,
         *,
+        subresource: str = "",
         query: Mapping[str, str] | None = None,
         body: object = None,
         content: str = JSON,
     ) -> Obj:
-        parts = (method.lower(), kind.resource, _shown("/".join(part for part in (namespace, name) if part)))
+        resource = f"{kind.resource}/{subresource}" if subresource else kind.resource
+        parts = (method.lower(), resource, _shown("/".join(part for part in (namespace, name) if part)))
         asked = " ".join(part for part in parts if part)
-        return await read(
-            self._connection, Call(method, path_of(kind, namespace, name), asked, query or {}, body, content)
-        )
+        path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        return await read(self._connection, Call(method, path, asked, query or {}, body, content))
 
 
 def path_of(kind: Kind, namespace: str = "", name: str | None = None) -> str:

@@ -40,6 +40,10 @@ once more to be sure that no other can be had.
 _NOT_REFUSED: Final = frozenset({401, 408, 409, 410, 429})
 """Answers to a create that say nothing about the device: it is worth another try."""
 
+_STARTING: Final = "failed to configure policy"
+"""What an API server says that has just started and does not know yet, for up to half a minute, what kind a policy's
+parameters are (k8s.io/apiserver, admission/plugin/policy/generic)."""
+
 
 class ClusterCatalog:
     """A gpu.catalog.Catalog of a cluster: ``namespace`` is the release's, where the settings are.
@@ -198,7 +202,7 @@ class ClusterCatalog:
         except ApiError as error:
             if error.reason == "AlreadyExists":
                 raise NameTaken(error.message) from None
-            if 400 <= error.code < 500 and error.code not in _NOT_REFUSED:
+            if 400 <= error.code < 500 and error.code not in _NOT_REFUSED and _STARTING not in error.message:
                 raise BuildRefused(error.message, code=error.code, reason=error.reason) from None
             raise
         return template.device(namespace, name) if dry_run else self._remembered(obj)

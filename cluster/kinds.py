@@ -32,6 +32,7 @@ NODES: Final = Kind("", "v1", "nodes", "Node", namespaced=False)
 PODS: Final = Kind("", "v1", "pods", "Pod")
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment")
+EVENTS: Final = Kind("events.k8s.io", "v1", "events", "Event")
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 RESOURCE_QUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota")
 RESOURCE_CLAIMS: Final = Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
@@ -53,8 +54,27 @@ VALIDATING_WEBHOOKS: Final = Kind(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
+POLICIES: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+POLICY_BINDINGS: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 GPU_CLASSES: Final = Kind(names.GROUP, names.VERSION, "gpuclasses", names.GPU_CLASS, namespaced=False)
 GPU_DEVICES: Final = Kind(names.GROUP, names.VERSION, "gpudevices", names.GPU_DEVICE)
+DEVICE_CLASSES: Final = Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+WORKLOADS: Final = Kind("cozystack.io", "v1alpha1", "workloads", "Workload")
+WORKLOAD_MONITORS: Final = Kind("cozystack.io", "v1alpha1", "workloadmonitors", "WorkloadMonitor")
 VMS: Final = Kind(names.KUBEVIRT_GROUP, names.KUBEVIRT_VERSION, "virtualmachines", names.VM)
 VMIS: Final = Kind(names.KUBEVIRT_GROUP, names.KUBEVIRT_VERSION, "virtualmachineinstances", names.VMI)
 REPLICA_SETS: Final = Kind(

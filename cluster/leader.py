@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self
 
@@ -34,12 +34,17 @@ _RELEASE_SECONDS: Final = 3.0
 _log = structlog.get_logger("gpu-webhooks")
 
 
+def _nothing_bars(_: Mapping[str, Any]) -> str:
+    return ""
+
+
 class Leader:
     """A candidate for a Lease, which tries within ``async with`` and gives it back at the end.
 
     ``me`` must be nobody else's, not even an earlier process's of the same pod. Where ``is_leader`` is false nothing
     may be written; ``remaining`` says for how many seconds more it is true if no renewal succeeds. Annotations on the
-    Lease are left as they are.
+    Lease are left as they are. ``barred`` says why the Lease as it is now is not to be held, empty where nothing is
+    against it: then it is neither taken nor kept.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class Leader:
         namespace: str,
         name: str,
         me: str,
+        barred: Callable[[Mapping[str, Any]], str] = _nothing_bars,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +62,7 @@ class Leader:
         self._namespace = namespace
         self._name = name
         self._me = me
+        self._barred = barred
         self._clock = clock
         self._monotonic = monotonic
         self._until = float("-inf")
@@ -63,6 +70,7 @@ class Leader:
         self._led = False
         self._problem = ""
         self._won, self._ended = asyncio.Event(), asyncio.Event()
+        self._bar = ""
         self._task: asyncio.Task[None] | None = None
         self._log = _log.bind(lease=f"{namespace}/{name}", me=me)
 
@@ -122,10 +130,10 @@ class Leader:
         while True:
             await self._look()
             action = step(self._seen, now=self._monotonic(), me=self._me)
-            if isinstance(action, Wait):
+            if isinstance(action, Wait) or (self._bar and not self._holds):
                 return
             try:
-                await self._act(action)
+                await (self._give_back() if self._bar else self._act(action))
             except Conflict:
                 # Somebody wrote on it in between, on its annotations perhaps: what it says now decides.
                 continue
@@ -136,11 +144,23 @@ class Leader:
             obj = await self._api.get(LEASES, self._name, namespace=self._namespace)
         except NotFound:
             self._seen = None
+            self._bar = ""
             return
         self._seen = look(Record.from_dict(obj), self._seen, now=self._monotonic())
-        if self._seen.record.holder != self._me:
-            # Not by our rules, since we renewed in time, but it was written: whoever did acts already.
+        self._hear(self._barred(obj))
+        if self._bar or not self._holds:
+            # Another's holding it is not by our rules, since we renewed in time, but whoever wrote it acts already.
             self._end()
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the Lease names us, in time or not."""
+        return self._seen is not None and self._seen.record.holder == self._me
+
+    def _hear(self, bar: str) -> None:
+        if bar and bar != self._bar:
+            self._log.warning("lease is not to be held", why=bar)
+        self._bar = bar
 
     async def _act(self, action: Create | Hold) -> None:
         sent = self._monotonic()
@@ -166,8 +186,7 @@ class Leader:
 
     async def _release(self) -> None:
         self._end()
-        seen = self._seen
-        if seen is None or seen.record.holder != self._me:
+        if not self._holds:
             return
         with suppress(CatalogError, TimeoutError):
             async with asyncio.timeout(_RELEASE_SECONDS):
@@ -175,7 +194,7 @@ class Leader:
 
     async def _give_back(self) -> None:
         await self._look()
-        if self._seen and self._seen.record.holder == self._me:
+        if self._seen and self._holds:
             await self._write(self._seen.record, released(self._seen.record, at=self._clock()))
             self._log.info("lease given back")
 

@@ -69,8 +69,9 @@ class Watch:
     """The watching of one kind; ``run`` never ends by itself.
 
     ``filled`` is set once everything of the kind was read; ``heard`` is when, by the monotonic clock, the API server
-    last told us something, or took up the telling; ``problem`` is what goes wrong now, empty where nothing does.
-    ``events``, ``lists`` and ``failures`` count since the start.
+    last told us something, or took up the telling; ``problem`` is what goes wrong now, empty where nothing does;
+    ``served`` is whether the API server has the kind, once ``filled`` is set. ``events``, ``lists`` and ``failures``
+    count since the start.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Watch:
         self.filled = asyncio.Event()
         self.heard = time.monotonic()
         self.problem = ""
+        self.served = False
         self.events = self.lists = self.failures = 0
         self._api = api
         self._where = {"namespace": namespace, "fields": fields}
@@ -131,6 +133,7 @@ class Watch:
                 # Pages are big: one is gone before the next comes.
                 page.clear()
         self.sink.end()
+        self.served = True
         self.lists += 1
         self._version = version
         self._well()
@@ -211,6 +214,7 @@ class Watch:
             self._trouble.tell(f"not served, so it counts as empty: {error}", at_once=True)
             self.sink.begin("")
             self.sink.end()
+            self.served = False
             self.heard = time.monotonic()
             self.filled.set()
         return LOOK_AGAIN * (0.75 + random.random() / 2)  # noqa: S311 - as above

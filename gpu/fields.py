@@ -1,6 +1,7 @@
 """Reading of plain dicts, with errors that say where."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from gpu.errors import FieldError
@@ -110,6 +111,15 @@ def text_map(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, str
         if not isinstance(item, str):
             raise _wrong(child(child(path, key), name), "a string", item)
     return cast("Mapping[str, str]", value)
+
+
+def time(text: object) -> datetime | None:
+    """The time that an RFC 3339 text tells; None for what is none, or has no time zone."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
 
 
 def required(key: str, path: str, value: T | None) -> T:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu import fields
+from gpu import fields, names
+from gpu.condition import Condition, read_conditions
 from gpu.errors import FieldError
 from gpu.quantity import quantity
 
@@ -45,6 +46,7 @@ class GPUClass:
     """A GPUClass, read. ``memory`` is the quantity as written; ``sold`` every resource name that it ever sold.
 
     ``source`` is None where its kind is one that this release does not know: such a class sells nothing here.
+    ``capacity``, ``held`` and ``free`` are GPUs, as its status tells them.
     """
 
     name: str
@@ -59,6 +61,17 @@ class GPUClass:
     max_per_namespace: int | None
     source: DevicePlugin | None
     sold: tuple[str, ...]
+    resource_version: str | None = None
+    finalizers: tuple[str, ...] = ()
+    capacity: int | None = None
+    held: int | None = None
+    free: int | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def guarded(self) -> bool:
+        """Whether our finalizer is on it, so that it does not vanish while a device is held of it."""
+        return names.CLASS_FINALIZER in self.finalizers
 
     @property
     def resource_name(self) -> str | None:
@@ -92,6 +105,12 @@ class GPUClass:
             max_per_namespace=_max_per_namespace(spec),
             source=_source(spec),
             sold=fields.texts(status, "resourceNames", "status"),
+            resource_version=fields.optional_text(metadata, "resourceVersion", "metadata"),
+            finalizers=fields.texts(metadata, "finalizers", "metadata"),
+            capacity=fields.optional_whole(status, "capacity", "status"),
+            held=fields.optional_whole(status, "held", "status"),
+            free=fields.optional_whole(status, "free", "status"),
+            conditions=read_conditions(status),
         )
 
 

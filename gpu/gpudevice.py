@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from gpu import fields, names
+from gpu.condition import Condition, of_type, read_conditions
 from gpu.errors import FieldError
 from gpu.gpuclass import MOST_GPUS
 
@@ -40,8 +41,8 @@ class Reservation:
 class GPUDevice:
     """A GPUDevice, read. Nothing changes one.
 
-    ``count`` is in GPUs; ``waiting`` says why it is not held, where the controller said so; ``touched`` is when it was
-    created or last taken over by a VMI.
+    ``count`` is in GPUs; ``touched`` is when it was created or last taken over by a VMI; ``held_at`` is since when it
+    is held, as it is written.
     """
 
     namespace: str
@@ -51,14 +52,30 @@ class GPUDevice:
     uid: str | None = None
     resource_version: str | None = None
     deleting: bool = False
+    created: datetime | None = None
     touched: datetime | None = None
+    finalizers: tuple[str, ...] = ()
     from_template: bool = False
     phase: str = "Pending"
     resource_name: str | None = None
     node_name: str | None = None
     binding: Binding | None = None
     migration: Reservation | None = None
-    waiting: str | None = None
+    held_at: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def waiting(self) -> str | None:
+        """Why it is not held, where the controller said so."""
+        held = of_type(self.conditions, "Held")
+        if held is None or held.status != "False":
+            return None
+        return ": ".join(part for part in (held.reason, held.message) if part)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether our finalizer is on it, so that it does not vanish while its GPUs are used."""
+        return names.DEVICE_FINALIZER in self.finalizers
 
     @property
     def held(self) -> bool:
@@ -87,7 +104,9 @@ class GPUDevice:
             uid=fields.optional_text(metadata, "uid", "metadata"),
             resource_version=fields.optional_text(metadata, "resourceVersion", "metadata"),
             deleting=fields.optional_text(metadata, "deletionTimestamp", "metadata") is not None,
+            created=fields.time(metadata.get("creationTimestamp")),
             touched=_touched(metadata),
+            finalizers=fields.texts(metadata, "finalizers", "metadata"),
             from_template=names.TEMPLATE_DEVICE in labels,
             class_name=fields.required_text(spec, "className", "spec"),
             count=read_count(spec, "spec"),
@@ -96,7 +115,8 @@ class GPUDevice:
             node_name=fields.optional_text(status, "nodeName", "status"),
             binding=_binding(status),
             migration=_migration(status),
-            waiting=_waiting(status),
+            held_at=fields.optional_text(status, "heldAt", "status"),
+            conditions=read_conditions(status),
         )
 
 
@@ -106,18 +126,10 @@ def _touched(metadata: Mapping[str, Any]) -> datetime | None:
         (
             time
             for text in (metadata.get("creationTimestamp"), annotations.get(names.TAKEN_OVER))
-            if (time := _time(text))
+            if (time := fields.time(text))
         ),
         default=None,
     )
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return time if time is not None and time.tzinfo is not None else None
 
 
 def read_count(parent: Mapping[str, Any], path: str) -> int:
@@ -148,10 +160,3 @@ def _migration(status: Mapping[str, Any]) -> Reservation | None:
         uid=fields.required_text(migration, "uid", "status.migration"),
         node_name=fields.required_text(migration, "nodeName", "status.migration"),
     )
-
-
-def _waiting(status: Mapping[str, Any]) -> str | None:
-    for condition in fields.objects(status, "conditions", "status"):
-        if condition.get("type") == "Held" and condition.get("status") == "False":
-            return ": ".join(str(condition[key]) for key in ("reason", "message") if condition.get(key))
-    return None

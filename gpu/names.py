@@ -24,14 +24,60 @@ TAKEN_OVER: Final = f"{GROUP}/taken-over"
 Writing it changes the resource version, so that whoever deletes the device on what it knew before is refused.
 """
 
+DEVICE_HELD: Final = f"{GROUP}/device-held"
+"""Annotation on a VMI: the node that its device is held on for it, and since when.
+
+virt-controller, which had been refused the pod, tries again at once when a VMI is written.
+"""
+
+RESOURCE_NAMES: Final = f"{GROUP}/resource-names"
+"""Annotation on the controller's Lease: every resource name that was ever published, and not forgotten since."""
+
+USAGE_MONITOR: Final = f"{GROUP}/usage-monitor"
+"""Reserved label key: the selector of the monitor of the usage records, which must match nothing."""
+
+USAGE: Final = "gpu-usage"
+"""The WorkloadMonitor of a namespace that its usage records are under."""
+
+MONITOR: Final = "workloads.cozystack.io/monitor"
+"""Label on a Workload: the name of its WorkloadMonitor."""
+
+CONTROLLER: Final = "gpu-controller"
+"""Lease in the release's namespace: the one controller that acts."""
+
 DEVICE_FINALIZER: Final = f"{GROUP}/device"
 CLASS_FINALIZER: Final = f"{GROUP}/class-protection"
 
 SETTINGS: Final = "gpu-settings"
 """ConfigMap in the release's namespace: the names that count as GPUs."""
 
+RELEASED: Final = f"{GROUP}/released"
+"""Annotation on the controller's Lease: the installation that let go of everything; its controllers may not hold it."""
+
 WEBHOOKS: Final = "gpu-webhooks"
 """Both webhook configurations: sorts before KubeVirt's own, ``virt-api-mutator``, so that ours are called first."""
+
+TENANT_POLICIES: Final = tuple(
+    f"{name}.{GROUP}"
+    for name in (
+        "vmi-raw-names",
+        "pod-raw-names",
+        "vmi-reference",
+        "vmi-orphan",
+        "pod-reference",
+        "pod-force-deletion",
+        "grace-period",
+        "usage-monitor",
+        "claims",
+        "networks",
+    )
+)
+"""The ValidatingAdmissionPolicies on what is in tenants' namespaces; the binding of each has its name."""
+
+CLUSTER_POLICIES: Final = tuple(
+    f"{name}.{GROUP}" for name in ("device-protection", "class-protection", "class-deletion")
+)
+"""Those on our own kinds, everywhere."""
 
 AUTHORITY: Final = "gpu-webhooks-ca"
 """Secret in the release's namespace: the authority that signs the serving certificates."""

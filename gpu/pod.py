@@ -1,11 +1,14 @@
 """Where a pod asks for GPUs, and which node it is pinned to."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from gpu import fields, names, patch
+from gpu.condition import of_type, read_conditions
 from gpu.errors import FieldError
 from gpu.gpuclass import is_extended
 from gpu.owner import controller_owner
@@ -15,6 +18,7 @@ from gpu.quantity import quantity
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_INIT: Final = re.compile(r"spec\.initContainers\[(\d+)\]")
 _AFFINITY: Final = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 _TERMS: Final = "nodeSelectorTerms"
 
@@ -53,6 +57,30 @@ def pod_requests(pod: Mapping[str, Any], wanted: Callable[[str], bool] = is_exte
                         largest[name] = request
         found += largest.values()
     return found
+
+
+def needed(pod: Mapping[str, Any]) -> dict[str, int]:
+    """The extended resources that a pod takes of its node, as the scheduler counts: init containers run one by one
+    before the others, but for sidecars, which stay (k8s.io/component-helpers/resource, PodRequests).
+
+    Raises FieldError.
+    """
+    spec = fields.optional_object(pod, "spec", "") or {}
+    inits = fields.objects(spec, "initContainers", "spec")
+    stays: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for request in pod_requests(pod):
+        name, amount = request.resource_name, request.amount
+        init = _INIT.match(request.path)
+        if init and inits[int(init[1])].get("restartPolicy") != "Always":
+            peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + amount)
+            continue
+        stays[name] = stays.get(name, 0) + amount
+        if init:
+            sidecars[name] = sidecars.get(name, 0) + amount
+            peak[name] = max(peak.get(name, 0), sidecars[name])
+    return {name: max(stays.get(name, 0), peak.get(name, 0)) for name in stays | peak}
 
 
 def extended_resources(pod: Mapping[str, Any]) -> set[str]:
@@ -158,7 +186,9 @@ class Pod:
     """What the catalog knows of a pod that asks for an extended resource.
 
     ``vmi_uid`` is the uid of the VMI that is its controller owner, empty where none is. ``nodes`` are the nodes that it
-    runs on or is pinned to; empty where it may run on any.
+    runs on or is pinned to; empty where it may run on any. ``node_name`` is the one that it was put on, empty where it
+    waits for one; ``unschedulable`` is since when no node can take it. ``migration`` is the uid of the migration that
+    its label says it is a target of.
     """
 
     namespace: str
@@ -169,6 +199,9 @@ class Pod:
     deleting: bool
     nodes: frozenset[str]
     resources: Mapping[str, int]
+    node_name: str = ""
+    migration: str = ""
+    unschedulable: datetime | None = None
 
     def asks_for(self, gpu_names: AbstractSet[str]) -> bool:
         """Whether it asks for a GPU resource name."""
@@ -180,9 +213,6 @@ class Pod:
         metadata = fields.required_object(obj, "metadata", "")
         spec = fields.optional_object(obj, "spec", "") or {}
         status = fields.optional_object(obj, "status", "") or {}
-        resources: dict[str, int] = {}
-        for request in pod_requests(obj):
-            resources[request.resource_name] = resources.get(request.resource_name, 0) + request.amount
         node = fields.optional_text(spec, "nodeName", "spec")
         return cls(
             namespace=fields.required_text(metadata, "namespace", "metadata"),
@@ -192,8 +222,22 @@ class Pod:
             finished=fields.optional_text(status, "phase", "status") in FINISHED,
             deleting=fields.optional_text(metadata, "deletionTimestamp", "metadata") is not None,
             nodes=frozenset([node] if node else _pinned_nodes(required_terms(obj))),
-            resources=resources,
+            resources=needed(obj),
+            node_name=node or "",
+            migration=_label(metadata, names.MIGRATION_JOB),
+            unschedulable=None if node else _unschedulable(status),
         )
+
+
+def _label(metadata: Mapping[str, Any], key: str) -> str:
+    return fields.optional_text(fields.optional_object(metadata, "labels", "metadata") or {}, key, "metadata") or ""
+
+
+def _unschedulable(status: Mapping[str, Any]) -> datetime | None:
+    scheduled = of_type(read_conditions(status), "PodScheduled")
+    if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
+        return None
+    return fields.time(scheduled.since)
 
 
 def owning_vmi(metadata: Mapping[str, Any]) -> str | None:

@@ -108,6 +108,17 @@ async def test_a_token_that_is_not_taken_and_the_same_again_is_not_sent_twice(tm
     assert len(script.asked) == 1
 
 
+async def test_a_kubeconfig_with_another_token_is_read_again(tmp_path: Path) -> None:
+    async with listening(status(401), OK) as (script, url):
+        path = kubeconfig(tmp_path / "config", server=url, token="old")
+        api = await Api.of(from_kubeconfig(str(path), context=None))
+        kubeconfig(path, server=url, token="new")
+        await api.get(PODS, "a", namespace="b")
+        await api.close()
+
+    assert [headers["Authorization"] for headers in script.headers] == ["Bearer old", "Bearer new"]
+
+
 async def test_a_token_is_read_again_before_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tmp_path / "token"
     token.write_text("old")
