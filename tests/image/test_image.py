@@ -37,7 +37,7 @@ from webhooks.testing import Reply
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 REFUSED: Final = "raw-gpu.validate.create.pods.admin.1"
 JSON: Final = {"Content-Type": "application/json"}
-ROOMS: Final = ("gpu", "cluster", "certs", "webhooks")
+ROOMS: Final = ("gpu", "cluster", "certs", "controller", "webhooks")
 LOCKS: Final = ("requirements.txt", "requirements-build.txt", "requirements-dev.txt")
 
 IS_ROOT: Final = os.getuid() == 0
@@ -446,6 +446,7 @@ def test_a_file_that_is_not_the_locked_one_stops_the_build(
 def test_nothing_is_sent_to_the_build_but_what_is_installed(tmp_path: Path) -> None:
     wanted = {"LICENSE", "README.md", "pyproject.toml", "requirements.txt", "requirements-build.txt"}
     wanted |= {"gpu/__init__.py", "gpu/py.typed", "certs/authority.py", "webhooks/cli/serve.py"}
+    wanted |= {"cluster/api.py", "controller/plan/hold.py"}
     unwanted = {".env", ".git/config", "certs/ca.key", "certs/tls.crt", "webhooks/.env", "gpu/deep/secret.yaml"}
     unwanted |= {"tests/test_x.py", "docs/image.md", "requirements-dev.txt", "conftest.py", "tls.key", "Makefile"}
     unwanted |= {"webhooks/__pycache__/serve.cpython-313.pyc", "examples/catalog/x.yaml", "build/lib/gpu/__init__.py"}

@@ -44,7 +44,7 @@ class Installed:
 
     def install(self, values: Mapping[str, Any] | None = None, *arguments: str) -> str:
         """Install or upgrade the chart; what helm said."""
-        given = {"webhooks": {"url": self.url}, **(values or {})}
+        given = {"webhooks": {"url": self.url}, "controller": {"replicas": 0}, **(values or {})}
         file = self.plane.directory / "values.yaml"
         file.write_text(yaml.safe_dump(given))
         where = ("--namespace", self.namespace, "--create-namespace", "--values", str(file))

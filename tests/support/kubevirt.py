@@ -228,8 +228,11 @@ CORE: Final = "kubevirt.io"
 POOLS: Final = "pool.kubevirt.io"
 INSTANCETYPES: Final = "instancetype.kubevirt.io"
 
+_VMI: Final = {"spec": VMI_SPEC, "status": VMI_STATUS}
+
 CRDS: Final[list[dict[str, Any]]] = [
-    crd(CORE, "VirtualMachineInstance", {"v1": {"spec": VMI_SPEC, "status": VMI_STATUS}}, short=["vmi", "vmis"]),
+    # Both versions have one shape (kubevirt.io/api core/register.go, GroupVersions).
+    crd(CORE, "VirtualMachineInstance", {"v1": _VMI, "v1alpha3": _VMI}, short=["vmi", "vmis"]),
     crd(CORE, "VirtualMachine", {"v1": {"spec": _VM_SPEC, "status": _VM_STATUS}}, short=["vm", "vms"], status=True),
     crd(
         CORE,

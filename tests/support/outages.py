@@ -15,6 +15,10 @@ T = TypeVar("T")
 PROMPT: Final = 1.0
 """Seconds that nothing takes which does not wait for a webhook; the shortest timeout of those is twice that."""
 
+BY_RAW_NAMES: Final = frozenset(
+    {"gpus", "hostDevices", "requests", "limits", "gpus by claims", "containers", "initContainers"}
+)
+"""The roads of ``vmis_with_gpus`` and ``pods_with_gpus`` that the policies refuse, without asking the service."""
 _TRIES: Final = 3
 _numbers = itertools.count(1)
 
@@ -42,7 +46,8 @@ async def promptly(do: Callable[[], Awaitable[T]]) -> T:
 
 
 def vmis_with_gpus(namespace: str) -> dict[str, dict[str, Any]]:
-    """VMIs that ask for GPUs, allowed or not, by the road."""
+    """VMIs that ask for GPUs, allowed or not, by the road: see ``BY_RAW_NAMES``."""
+    by_claim = [{"name": "a", "claimName": "gpu", "requestName": "gpu"}]
     claims = [{"name": "gpu", "resourceClaimName": "mine"}]
     asks: dict[str, dict[str, Any]] = {
         "label": {"refers_to": "my-gpu"},
@@ -51,13 +56,14 @@ def vmis_with_gpus(namespace: str) -> dict[str, dict[str, Any]]:
         "hostDevices": {"host_devices": [{"name": "a", "deviceName": H200}]},
         "requests": {"requests": {H200: "1"}},
         "limits": {"limits": {H200: "1"}},
-        "claims": {"gpus": [{"name": "a", "claimName": "gpu", "requestName": "gpu"}], "claims": claims},
+        "gpus by claims": {"gpus": by_claim, "claims": claims},
+        "hostDevices by claims": {"host_devices": by_claim, "claims": claims},
     }
     return {road: fresh(vmi, namespace, **options) for road, options in asks.items()}
 
 
 def pods_with_gpus(namespace: str, machine: Object) -> dict[str, dict[str, Any]]:
-    """Pods that ask for GPUs, a launcher of a VMI among them."""
+    """Pods that ask for GPUs, a launcher of a VMI among them: see ``BY_RAW_NAMES``."""
     claims = [{"name": "gpu", "resourceClaimName": "mine"}]
     with_gpu = {"name": "side", "image": "example.org/image", "resources": {"limits": {H200: "1"}}}
     return {

@@ -1,4 +1,4 @@
-"""What came of a request: the refusal as a person reads it, and how often the webhooks were called for it."""
+"""What came of a request: who refused it with which words, and how often the webhooks were called for it."""
 
 import re
 from collections import Counter
@@ -14,16 +14,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from waiting import eventually
 
 _DENIED: Final = re.compile(r'admission webhook "([^"]+)" denied the request: (.*)', re.DOTALL)
+_FORBIDDEN: Final = re.compile(
+    r".* is forbidden: ValidatingAdmissionPolicy '([^']+)' with binding '\1' denied request: (.*)", re.DOTALL
+)
+NO_FIELDS: Final = [""]
+"""``fields`` of what a policy refuses: the API server gives one cause, which names none."""
 _CALLS: Final = re.compile(r"^apiserver_admission_webhook_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Refused(NamedTuple):
-    """A refusal: ``webhook`` is empty where none of them refused, ``said`` is the message apart from who says it."""
+    """A refusal: ``by`` names the webhook or the policy that refused, and is empty where it was neither; ``said`` is
+    the message apart from who says it."""
 
     code: int
     reason: str
-    webhook: str
+    by: str
     said: str
     fields: list[str]
 
@@ -54,13 +60,14 @@ async def refused(call: Awaitable[object]) -> Refused:
     with pytest.raises(APIError) as caught:
         await call
     error = caught.value
-    denied = _DENIED.fullmatch(error.message)
-    webhook, said = denied.groups() if denied else ("", error.message)
-    return Refused(error.code, error.reason, webhook, said, [cause.get("field", "") for cause in error.causes])
+    denied = _DENIED.fullmatch(error.message) or _FORBIDDEN.fullmatch(error.message)
+    by, said = denied.groups() if denied else ("", error.message)
+    return Refused(error.code, error.reason, by, said, [cause.get("field", "") for cause in error.causes])
 
 
-async def known(call: Callable[[], Awaitable[object]]) -> None:
-    """Wait until a dry run is refused, since what speaks against it has reached the service's memory.
+async def known(call: Callable[[], Awaitable[object]], *, by: str = "") -> None:
+    """Wait until a dry run is refused (``by``: by this webhook or policy), since what speaks against it has reached the
+    memory of the service, or of the API server for a policy.
 
     What lets a VMI in rests on memory; the guarantee is with its pod, which is let in on fresh reads alone.
     """
@@ -68,8 +75,8 @@ async def known(call: Callable[[], Awaitable[object]]) -> None:
     async def is_refused() -> bool:
         try:
             await call()
-        except APIError:
-            return True
+        except APIError as refusal:
+            return by in refusal.message
         return False
 
     await eventually(is_refused)

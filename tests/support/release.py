@@ -21,6 +21,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
         "metricsNamespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
     "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
     "admission": {
         "podAnnotations": {"example.com/note": "a"},
@@ -32,6 +33,17 @@ EVERYTHING: Final[Mapping[str, Any]] = {
             {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
         ],
     },
+    "controller": {
+        "podAnnotations": {"example.com/note": "a"},
+        "podLabels": {"example.com/team": "b", "app.kubernetes.io/name": "not to be had"},
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ],
+    },
+    "settings": {"resourceNames": ["nvidia.com/A", "amd.com/B"], "deviceClassNames": ["gpu.nvidia.com"]},
     "doctor": {"tenantNamespace": "default"},
 }
 """Every optional part on."""
@@ -74,9 +86,9 @@ def helm(
         return plane.helm(verb, name, str(chart), "-n", namespace, "-f", file, *options)
 
 
-def uninstall(plane: ControlPlane, *, namespace: str = NAMESPACE, name: str = NAME) -> str:
-    """What ``helm uninstall`` prints. Raises HelmError."""
-    return plane.helm("uninstall", name, "-n", namespace)
+def uninstall(plane: ControlPlane, *options: str, namespace: str = NAMESPACE, name: str = NAME) -> str:
+    """What ``helm uninstall`` prints, by default without the hooks, which need a kubelet. Raises HelmError."""
+    return plane.helm("uninstall", name, "-n", namespace, *(options or ["--no-hooks"]))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from webhooks.doctor import FAILURE, OK, WARNING, Evidence, Finding, diagnose
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 H200 = "nvidia.com/GH100_H200_SXM_141GB"
+Obj = dict[str, Any]
 MUTATING, VALIDATING = kinds.MUTATING_WEBHOOKS.name, kinds.VALIDATING_WEBHOOKS.name
 
 
@@ -24,9 +25,33 @@ def bundle(*, lifetime: timedelta = timedelta(days=365), now: datetime = NOW) ->
     return base64.b64encode(authority.certificate_pem).decode()
 
 
+TENANTS: dict[str, Any] = {"matchExpressions": [{"key": "namespace.cozystack.io/host", "operator": "Exists"}]}
+OF_TENANTS, OF_CLUSTER = names.TENANT_POLICIES[0], names.CLUSTER_POLICIES[0]
+
+
+def policies(changed: str = "", **spec: Any) -> dict[str, Obj]:
+    """Every policy, one of them changed."""
+    found = {name: {"failurePolicy": "Fail"} for name in (*names.TENANT_POLICIES, *names.CLUSTER_POLICIES)}
+    return {name: {"spec": {**has, **(spec if name == changed else {})}} for name, has in found.items()}
+
+
+def bindings(changed: str = "", **spec: Any) -> dict[str, Obj]:
+    """The binding of each, one of them changed; as the API server gives them back."""
+    found: dict[str, Obj] = {}
+    for name in policies():
+        found[name] = {"policyName": name, "validationActions": ["Deny"]}
+        if name in names.TENANT_POLICIES:
+            found[name]["matchResources"] = {"namespaceSelector": TENANTS, "objectSelector": {}}
+    return {name: {"spec": {**has, **(spec if name == changed else {})}} for name, has in found.items()}
+
+
+def but(name: str, found: dict[str, Obj]) -> dict[str, Obj]:
+    return {other: obj for other, obj in found.items() if other != name}
+
+
 def configuration(*, ca_bundle: str | None = None, selector: dict[str, Any] | None = None) -> dict[str, Any]:
     config = {"caBundle": bundle() if ca_bundle is None else ca_bundle}
-    chosen = selector or {"matchExpressions": [{"key": "namespace.cozystack.io/host", "operator": "Exists"}]}
+    chosen = selector or TENANTS
     return {"webhooks": [{"name": "vmi.gpu.cozystack.io", "clientConfig": config, "namespaceSelector": chosen}]}
 
 
@@ -48,6 +73,13 @@ def node(*, allocatable: Any = "8", **labels: str) -> dict[str, Any]:
     return {"metadata": {"labels": labels or {"gpu": "h200"}}, "status": {"allocatable": {H200: allocatable}}}
 
 
+BY_POLICY = (
+    f"ValidatingAdmissionPolicy 'vmi-raw-names.{names.GROUP}' with binding 'vmi-raw-names.{names.GROUP}' denied "
+    f"request: spec.domain.devices.hostDevices: asks for {H200} by its raw name"
+)
+BY_WEBHOOK = f'admission webhook "vmi.{names.GROUP}" denied the request: hostDevices[0]: asks for {H200}'
+
+
 def healthy() -> Evidence:
     granted = {
         "metadata": {"name": "x", "labels": {names.DEVICE_REFERENCE: "x-1"}},
@@ -58,6 +90,8 @@ def healthy() -> Evidence:
         version={"major": "1", "minor": "37", "gitVersion": "v1.37.2"},
         release="gpu-system",
         webhooks={MUTATING: configuration(), VALIDATING: configuration()},
+        policies=policies(),
+        bindings=bindings(),
         deployments=[deployment],
         settings={"data": {"resourceNames": H200}},
         classes=[gpu_class()],
@@ -68,7 +102,7 @@ def healthy() -> Evidence:
         probed=gpu_class(),
         probed_in="tenant-a",
         rewritten=granted,
-        raw=refused(f"spec.domain.devices.hostDevices[0]: asks for '{H200}' by its raw name"),
+        raw=refused(BY_POLICY),
     )
 
 
@@ -86,6 +120,7 @@ def test_a_healthy_cluster_has_nothing_to_mend() -> None:
 
 EMPTY_DEPLOYMENT = {"metadata": {"name": "gpu-webhooks"}, "spec": {"replicas": 2}, "status": {}}
 HALF_A_DEPLOYMENT = {**EMPTY_DEPLOYMENT, "status": {"readyReplicas": 1}}
+OTHERS = {"namespaceSelector": {"matchLabels": {"a": "b"}}}
 PERMITTED = {"pciHostDevices": [{"resourceName": "nvidia.com/OTHER"}]}
 AS_SENT = {"metadata": {"name": "x"}, "spec": {"domain": {"devices": {}}}}
 EXPIRED = bundle(now=NOW - timedelta(days=10), lifetime=timedelta(days=9))
@@ -129,12 +164,27 @@ OLD = {"major": "1", "minor": "33+", "gitVersion": "v1.33.1"}
             "caBundle",
             "ends at 2026-05-03",
         ),
+        ({"policies": but(OF_TENANTS, policies())}, FAILURE, OF_TENANTS, "there is no ValidatingAdmissionPolicy"),
+        (
+            {"bindings": but(OF_CLUSTER, bindings())},
+            FAILURE,
+            OF_CLUSTER,
+            "there is no ValidatingAdmissionPolicyBinding",
+        ),
+        ({"policies": policies(OF_CLUSTER, failurePolicy="Ignore")}, FAILURE, OF_CLUSTER, "failurePolicy is Ignore"),
+        ({"bindings": bindings(OF_TENANTS, validationActions=["Warn", "Audit"])}, FAILURE, OF_TENANTS, "Warn, Audit"),
+        ({"bindings": bindings(OF_TENANTS, policyName="other")}, FAILURE, OF_TENANTS, "is of the policy other"),
+        ({"bindings": bindings(OF_TENANTS, matchResources=None)}, FAILURE, OF_TENANTS, "other namespaces"),
+        ({"bindings": bindings(OF_TENANTS, matchResources=OTHERS)}, FAILURE, OF_TENANTS, "other namespaces"),
+        ({"bindings": bindings(OF_CLUSTER, matchResources=OTHERS)}, FAILURE, OF_CLUSTER, "other namespaces"),
         ({"deployments": [EMPTY_DEPLOYMENT]}, FAILURE, "Deployment gpu-webhooks", "0 of 2 replicas are ready"),
         ({"deployments": [HALF_A_DEPLOYMENT]}, WARNING, "Deployment gpu-webhooks", "1 of 2 replicas are ready"),
         ({"tenants": [], "probed": None}, WARNING, "tenants", "no namespace matches"),
         ({"classes": []}, WARNING, "classes", "no GPUClass is offered"),
         ({"broken": {"x": "spec.mode: is required"}}, FAILURE, "GPUClass x", "spec.mode: is required"),
-        ({"settings": None}, FAILURE, "ConfigMap gpu-settings", "is not there in gpu-system"),
+        ({"settings": None}, FAILURE, "ConfigMap gpu-settings", "is not there in gpu-system: no device is held"),
+        ({"settings": None}, FAILURE, "ConfigMap gpu-settings", "refuse every new VMI, pod and claim of tenants"),
+        ({"settings": None}, FAILURE, "ConfigMap gpu-settings", "'no params found for policy binding'"),
         ({"settings": {"data": {}}}, FAILURE, "ConfigMap gpu-settings", f"lacks {H200}"),
         ({"settings": {"data": []}}, FAILURE, "ConfigMap gpu-settings", "data"),
         ({"nodes": [node(gpu="other")]}, WARNING, "GPUClass h200", "no node"),
@@ -172,9 +222,32 @@ def test_what_is_amiss_is_said_with_what_to_do(changes: dict[str, Any], level: s
     assert matching[0].todo
 
 
-@pytest.mark.parametrize("name", ["missing", "webhooks", "tenants", "classes", "settings", "nodes", "kubevirts"])
+@pytest.mark.parametrize(
+    ("message", "by"),
+    [
+        (BY_POLICY, f"was refused by the policy vmi-raw-names.{names.GROUP}"),
+        (BY_WEBHOOK, f"was refused by the webhook vmi.{names.GROUP}"),
+        (f"no {H200} for you", "was refused"),
+    ],
+)
+def test_who_refused_a_raw_name_is_said(message: str, by: str) -> None:
+    found = diagnose(replace(healthy(), raw=refused(message)), now=NOW)
+
+    [raw] = [one for one in found if one.subject == "dry run with a raw name in tenant-a"]
+    assert (raw.level, raw.seen) == (OK, by)
+
+
+def test_policies_are_held_against_the_webhooks_selector_only_where_there_are_webhooks() -> None:
+    found = ill(webhooks={MUTATING: None, VALIDATING: None}, probed=None)
+
+    assert {one.subject for one in found} == {"webhooks"}
+
+
+@pytest.mark.parametrize(
+    "name", ["missing", "webhooks", "policies", "tenants", "classes", "settings", "nodes", "kubevirts"]
+)
 def test_what_could_not_be_read_is_not_said_to_be_missing(name: str) -> None:
-    nothing: Any = {"webhooks": {}, "settings": None}.get(name, [])
+    nothing: Any = {"webhooks": {}, "policies": {}, "settings": None}.get(name, [])
 
     findings = ill(**{name: nothing, "unread": {name: "forbidden"}, "probed": None})
 

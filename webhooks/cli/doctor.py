@@ -44,9 +44,9 @@ _COLOURS: Final = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 def doctor(output: str, **options: Any) -> None:
     """Say what stands in the way of an installation on a cluster, and what to do.
 
-    Looked at are the kinds, both webhook configurations and their caBundle, the replicas, the settings, the classes
-    beside nodes and KubeVirt's configuration; then one VMI with a device template and one with a raw name are asked for
-    in a tenant's namespace as dry runs: nothing is written.
+    Looked at are the kinds, both webhook configurations and their caBundle, the policies and their bindings, the
+    replicas, the settings, the classes beside nodes and KubeVirt's configuration; then one VMI with a device template
+    and one with a raw name are asked for in a tenant's namespace as dry runs: nothing is written.
     """
 
     async def read(api: Api) -> Evidence:

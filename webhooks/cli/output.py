@@ -1,7 +1,7 @@
 """How outcomes of a review are shown."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,3 +129,10 @@ def summary(outcomes: Iterable[Outcome]) -> str:
     """How many met which verdict."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines in which the cells of a column stand below each other."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]

@@ -16,6 +16,7 @@ from gpu.vmi import VMISpec
 from webhooks.doctor.evidence import Evidence, Obj
 from webhooks.doctor.finding import Finding
 from webhooks.doctor.platform import kubevirt, nodes, virt_controller
+from webhooks.doctor.policies import policies
 
 OLDEST: Final = (1, 34)
 """The oldest Kubernetes that the chart is for."""
@@ -32,6 +33,7 @@ def diagnose(found: Evidence, *, now: datetime) -> list[Finding]:
         lambda: _kinds(found),
         lambda: _configurations(found),
         lambda: _bundles(found.webhooks, now),
+        lambda: policies(found),
         lambda: _workload(found),
         lambda: _tenants(found),
         lambda: _classes(found),
@@ -163,7 +165,10 @@ def _settings(found: Evidence) -> Iterator[Finding]:
         return
     subject, todo = f"ConfigMap {names.SETTINGS}", "is the controller that publishes it running?"
     if found.settings is None:
-        seen = f"is not there in {found.release}: no device is held, and the policies refuse every GPU"
+        seen = (
+            f"is not there in {found.release}: no device is held, and the policies refuse every new VMI, pod and claim "
+            "of tenants, with GPUs or without ('no params found for policy binding')"
+        )
         yield Finding.failure(subject, seen, todo)
         return
     try:
@@ -206,13 +211,22 @@ def _raw(found: Evidence) -> Iterator[Finding]:
     subject = f"dry run with a raw name in {found.probed_in}"
     if not isinstance(found.raw, Exception):
         seen = f"{found.probed.resource_name} in hostDevices was let in: a tenant can take a GPU without a device"
-        yield Finding.failure(subject, seen, "look at the webhooks above: their rules, selector and match conditions")
+        todo = "look at the policies and webhooks above: their rules, selector and match conditions"
+        yield Finding.failure(subject, seen, todo)
     elif isinstance(found.raw, ApiError) and _not_allowed(found.raw):
         yield Finding.warning(subject, found.raw.message, "run as somebody who may create VMIs there")
     elif str(found.probed.resource_name) not in str(found.raw):
         yield Finding.failure(subject, f"was refused, but not as a raw name: {found.raw}", "see the service's log")
     else:
-        yield Finding.ok(subject, "was refused")
+        yield Finding.ok(subject, f"was refused{_by(str(found.raw))}")
+
+
+def _by(message: str) -> str:
+    """Who refused, as far as the API server's message tells (apiserver/pkg/admission/plugin)."""
+    if policy := re.search(r"ValidatingAdmissionPolicy '([^']+)'", message):
+        return f" by the policy {policy[1]}"
+    webhook = re.search(r'admission webhook "([^"]+)" denied', message)
+    return f" by the webhook {webhook[1]}" if webhook else ""
 
 
 def _not_allowed(error: ApiError) -> bool:

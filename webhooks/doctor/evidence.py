@@ -34,15 +34,17 @@ _WORKLOADS: Final = "app.kubernetes.io/component in (admission, controller)"
 class Evidence:
     """What was found; what could not be read is in ``unread``, by the name of its field, with the reason.
 
-    ``webhooks`` are the two configurations by kind, None for one that is not there; ``broken`` the classes that can't
-    be read, with the reason. ``rewritten`` is the answer to a dry-run VMI with a template, ``raw`` that to one with a
-    raw name; an error where it was refused.
+    ``webhooks`` are the two configurations by kind, None for one that is not there; ``policies`` and ``bindings`` those
+    of the cluster by name; ``broken`` the classes that can't be read, with the reason. ``rewritten`` is the answer to a
+    dry-run VMI with a template, ``raw`` that to one with a raw name; an error where it was refused.
     """
 
     version: Obj = field(default_factory=dict)
     missing: list[Kind] = field(default_factory=list)
     release: str = ""
     webhooks: dict[str, Obj | None] = field(default_factory=dict)
+    policies: dict[str, Obj] = field(default_factory=dict)
+    bindings: dict[str, Obj] = field(default_factory=dict)
     deployments: list[Obj] = field(default_factory=list)
     settings: Obj | None = None
     classes: list[GPUClass] = field(default_factory=list)
@@ -78,6 +80,8 @@ async def gather(
     found.release = release or await found.read("release", release_namespace(api, configuration), None) or ""
     for kind in (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS):
         found.webhooks[kind.name] = await found.read("webhooks", _there(api, kind, configuration), None)
+    found.policies = await found.read("policies", _by_name(api, kinds.POLICIES), {})
+    found.bindings = await found.read("bindings", _by_name(api, kinds.POLICY_BINDINGS), {})
     if found.release:
         deployments = api.items(kinds.DEPLOYMENTS, namespace=found.release, labels=_WORKLOADS)
         found.deployments = await found.read("deployments", deployments, [])
@@ -102,6 +106,10 @@ async def _there(api: Api, kind: Kind, name: str, *, namespace: str = "") -> Obj
         return await api.get(kind, name, namespace=namespace)
     except NotFound:
         return None
+
+
+async def _by_name(api: Api, kind: Kind) -> dict[str, Obj]:
+    return {obj["metadata"]["name"]: obj for obj in await api.items(kind)}
 
 
 async def _served_items(api: Api, kind: Kind) -> list[Obj]:

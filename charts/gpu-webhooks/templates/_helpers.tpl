@@ -28,6 +28,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/component: admission
 {{- end -}}
 
+{{- define "gpu-webhooks.controllerName" -}}
+{{- printf "%s-controller" (include "gpu-webhooks.fullname" .) -}}
+{{- end -}}
+
+{{- define "gpu-webhooks.controllerLabels" -}}
+{{ include "gpu-webhooks.selectorLabels" . }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{/* The account of the hooks that take our finalizers off. */}}
+{{- define "gpu-webhooks.releaseName" -}}
+{{- printf "%s-release" (include "gpu-webhooks.fullname" .) -}}
+{{- end -}}
+
 {{/* The one name of both webhook configurations: it sorts before KubeVirt's own. */}}
 {{- define "gpu-webhooks.configurationName" -}}
 gpu-webhooks
@@ -55,12 +69,16 @@ system:serviceaccount:{{ .root.Release.Namespace }}:{{ .name }}
 {{- end -}}
 
 {{- define "gpu-webhooks.controllerUser" -}}
-{{- include "gpu-webhooks.user" (dict "root" . "name" (printf "%s-controller" (include "gpu-webhooks.fullname" .))) -}}
+{{- include "gpu-webhooks.user" (dict "root" . "name" (include "gpu-webhooks.controllerName" .)) -}}
 {{- end -}}
 
-{{/* The users that are the platform's own, the release's two accounts among them. */}}
+{{- define "gpu-webhooks.releaseUser" -}}
+{{- include "gpu-webhooks.user" (dict "root" . "name" (include "gpu-webhooks.releaseName" .)) -}}
+{{- end -}}
+
+{{/* The users that are the platform's own, the release's accounts among them: the hooks take finalizers off. */}}
 {{- define "gpu-webhooks.platformUsers" -}}
-{{- $own := list (include "gpu-webhooks.admissionUser" .) (include "gpu-webhooks.controllerUser" .) -}}
+{{- $own := list (include "gpu-webhooks.admissionUser" .) (include "gpu-webhooks.controllerUser" .) (include "gpu-webhooks.releaseUser" .) -}}
 {{- concat .Values.platform.users $own | uniq | toYaml -}}
 {{- end -}}
 
@@ -89,6 +107,17 @@ matchExpressions:
     operator: NotIn
     values:
       {{- include "gpu-webhooks.platformNamespaces" . | nindent 6 }}
+{{- end -}}
+
+{{/* Labels and hook annotations of what releases everything; takes a dict of root, weight and delete. */}}
+{{- define "gpu-webhooks.releaseMetadata" -}}
+labels:
+  {{- include "gpu-webhooks.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: release
+annotations:
+  helm.sh/hook: {{ ternary "pre-delete" "pre-upgrade" .root.Values.gpus.enabled }}
+  helm.sh/hook-weight: {{ .weight | quote }}
+  helm.sh/hook-delete-policy: {{ .delete }}
 {{- end -}}
 
 {{/* Labels and hook annotations of what helm test makes; takes a dict of root, weight and delete. */}}

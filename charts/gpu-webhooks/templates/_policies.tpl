@@ -54,6 +54,19 @@ params.?data[?'{{ . }}'].orValue('').split(',').map(name, name.trim()).filter(na
 {{ include "gpu-webhooks.cel.listed" "deviceClassNames" }}.map(name, 'deviceclass.resource.kubernetes.io/' + name)
 {{- end -}}
 
+{{/* The GPU names among amounts, each with the field that they stand in; takes a dict of amounts and field, both CEL. */}}
+{{- define "gpu-webhooks.cel.asked" -}}
+{{ .amounts }}.orValue({}).filter(name, name in variables.gpuNames).map(name, [{{ .field }}, string(name)])
+{{- end -}}
+
+{{/* The same of each container of a list of the pod's; takes a dict of list and part, limits or requests. */}}
+{{- define "gpu-webhooks.cel.askedByContainers" -}}
+{{- $field := printf "'spec.%s[' + container.name + '].resources.%s'" .list .part -}}
+{{- $amounts := printf "container.?resources.?%s" .part -}}
+object.spec.?{{ .list }}.orValue([]).map(container,
+{{ include "gpu-webhooks.cel.asked" (dict "amounts" $amounts "field" $field) }})
+{{- end -}}
+
 {{/* The platform itself asks, by user or by group. */}}
 {{- define "gpu-webhooks.cel.isPlatform" -}}
 request.userInfo.username in {{ include "gpu-webhooks.platformUsers" . | fromYamlArray | toJson }} ||

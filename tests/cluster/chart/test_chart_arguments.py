@@ -12,7 +12,11 @@ from webhooks.cli import main
 
 pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
 
-EVERYTHING = {"doctor": {"tenantNamespace": "tenant-a"}, "platform": {"groups": ["a:b"], "users": ["c:d"]}}
+EVERYTHING = {
+    "doctor": {"tenantNamespace": "tenant-a"},
+    "platform": {"groups": ["a:b"], "users": ["c:d"]},
+    "settings": {"resourceNames": ["a.example/b"], "deviceClassNames": ["c.example"]},
+}
 
 
 def arguments(objects: list[dict[str, Any]], kind: str) -> list[list[str]]:
@@ -21,7 +25,7 @@ def arguments(objects: list[dict[str, Any]], kind: str) -> list[list[str]]:
     return [container["args"] for pod in pods for container in pod["containers"]]
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Pod"])
+@pytest.mark.parametrize("kind", ["Deployment", "Pod", "Job"])
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_every_argument_is_one_that_the_command_has(plane: ControlPlane, kind: str, values: dict[str, Any]) -> None:
     found = arguments(rendered(plane, values), kind)
@@ -31,4 +35,4 @@ def test_every_argument_is_one_that_the_command_has(plane: ControlPlane, kind: s
         known = main.commands[command]
         # An option that it does not have, or a value that it does not take, is raised.
         context = known.make_context(command, given, parent=click.Context(main))
-        assert context.params["kubevirt_namespace"] == "kubevirt"
+        assert context.params.get("kubevirt_namespace", "kubevirt") == "kubevirt"

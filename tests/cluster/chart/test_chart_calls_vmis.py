@@ -23,6 +23,14 @@ async def test_a_new_vmi_that_asks_for_devices_is_judged(kube: Client, recorder:
     assert found == {case: marked if case in marks else judged for case in VMIS_THAT_ASK}
 
 
+async def test_a_vmi_of_the_older_version_is_judged_as_one_of_v1(kube: Client, recorder: Recorder, tenant: str) -> None:
+    older = {**vmi(devices=gpus({"deviceName": H200})), "apiVersion": "kubevirt.io/v1alpha3"}
+
+    found = await calls_of(kube, recorder, {"older": older})
+
+    assert found == {"older": [Call("/validate", "CREATE", "VirtualMachineInstance", "v1", tenant, "5s")]}
+
+
 @pytest.mark.usefixtures("tenant")
 async def test_a_plain_vmi_is_not(kube: Client, recorder: Recorder) -> None:
     found = await calls_of(kube, recorder, {case: vmi(**parts) for case, parts in PLAIN_VMIS.items()})

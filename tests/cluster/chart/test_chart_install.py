@@ -1,5 +1,6 @@
 """The chart on a real API server: installed, upgraded, applied by others, uninstalled."""
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -10,6 +11,8 @@ from controlplane.client import Client, ref
 from controlplane.errors import APIError, HelmError
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
+from gpukinds import gpu_class
+from hooks import jobs_run
 from release import EVERYTHING, NAMESPACE, helm, installed, rendered, uninstall
 from structural import ANYTHING, crd
 from waiting import eventually, exists, gone
@@ -19,21 +22,25 @@ from gpu import names
 ADMISSION = "admissionregistration.k8s.io/v1"
 RBAC = "rbac.authorization.k8s.io/v1"
 CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 SERVICE = f"system:serviceaccount:{NAMESPACE}:gpu-webhooks"
 OF_A_RELEASE = [
-    *((ADMISSION, kind) for kind in CONFIGURATIONS),
+    *((ADMISSION, kind) for kind in (*CONFIGURATIONS, *POLICIES)),
     *((RBAC, kind) for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")),
     *(("v1", kind) for kind in ("ServiceAccount", "Service", "ConfigMap", "Pod")),
     ("apps/v1", "Deployment"),
     ("policy/v1", "PodDisruptionBudget"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
+    ("monitoring.coreos.com/v1", "PrometheusRule"),
 ]
 CRDS = [
     ref("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.gpu.cozystack.io")
     for plural in ("gpuclasses", "gpudevices")
 ]
-MONITORS = crd("monitoring.coreos.com", "ServiceMonitor", {"v1": {"spec": ANYTHING}})
+MONITORS = [
+    crd("monitoring.coreos.com", kind, {"v1": {"spec": ANYTHING}}) for kind in ("ServiceMonitor", "PrometheusRule")
+]
 NEWEST_ALONE = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
 ORDER = {**ref(names.API_VERSION, names.GPU_DEVICE, "my-gpu", "default"), "spec": {"className": "h200"}}
 
@@ -41,15 +48,19 @@ ORDER = {**ref(names.API_VERSION, names.GPU_DEVICE, "my-gpu", "default"), "spec"
 @pytest.fixture
 async def monitors(kube: Client) -> AsyncIterator[None]:
     """Prometheus's operator is there, as far as the chart is concerned."""
-    await kube.apply(MONITORS)
+    for monitor in MONITORS:
+        await kube.apply(monitor)
     await eventually(lambda: _served(kube))
     yield
-    await kube.delete(MONITORS)
-    await gone(kube, MONITORS)
+    for monitor in MONITORS:
+        await kube.delete(monitor)
+        await gone(kube, monitor)
 
 
 async def _served(kube: Client) -> bool:
-    return "items" in await kube.raw("GET", "/apis/monitoring.coreos.com/v1/servicemonitors")
+    group = "/apis/monitoring.coreos.com/v1"
+    found = [await kube.raw("GET", f"{group}/{plural}") for plural in ("servicemonitors", "prometheusrules")]
+    return all("items" in one for one in found)
 
 
 async def of_the_release(kube: Client) -> set[tuple[str, str]]:
@@ -101,7 +112,11 @@ async def _order(kube: Client) -> bool:
 
 
 async def _nothing(kube: Client) -> bool:
-    return not await of_the_release(kube)
+    return await _is_left(kube, set())
+
+
+async def _is_left(kube: Client, wanted: set[tuple[str, str]]) -> bool:
+    return await of_the_release(kube) == wanted
 
 
 @pytest.mark.usefixtures("monitors")
@@ -210,19 +225,65 @@ async def test_what_was_edited_by_hand_is_told_by_an_upgrade_and_put_right_when_
     assert await bundles(kube) == [BUNDLE] * 8
 
 
+OFFER = gpu_class()
+OURS = {"gpuclasses": "gpu.cozystack.io/class-protection", "gpudevices": "gpu.cozystack.io/device"}
+
+
+async def held(kube: Client) -> None:
+    """A class and an order of it carry our finalizers, as while the controller runs; the order somebody else's too."""
+    await eventually(lambda: kube.apply(OFFER))
+    await eventually(lambda: _order(kube))
+    await kube.patch(OFFER, {"metadata": {"finalizers": [OURS["gpuclasses"]]}})
+    await kube.patch(ORDER, {"metadata": {"finalizers": [OURS["gpudevices"], "a.example/b"]}})
+
+
+async def let_go(kube: Client) -> bool:
+    """Whether our finalizers are off, and nothing else."""
+    found = [(await kube.get(obj))["metadata"].get("finalizers") for obj in (OFFER, ORDER)]
+    return found == [None, ["a.example/b"]]
+
+
 @NEWEST_ALONE
 @pytest.mark.usefixtures("monitors", "release")
-async def test_switched_off_it_blocks_nobody_and_keeps_orders(plane: ControlPlane, kube: Client) -> None:
-    await eventually(lambda: _order(kube))
+async def test_switched_off_it_blocks_nobody_and_keeps_orders_which_can_be_deleted(
+    plane: ControlPlane, kube: Client
+) -> None:
+    await held(kube)
 
-    helm(plane, "upgrade", {"gpus": {"enabled": False}})
+    async with jobs_run(kube, plane, NAMESPACE) as said:
+        await asyncio.to_thread(helm, plane, "upgrade", {"gpus": {"enabled": False}})
 
-    await eventually(lambda: _nothing(kube))
-    await kube.get(ORDER)
+    assert said == ["released 1 devices and 1 classes; the orders stay\n"]
+    assert await let_go(kube)
+    reserved = {(kind, "usage-monitor.gpu.cozystack.io") for kind in POLICIES}
+    await eventually(lambda: _is_left(kube, reserved))
+    async with jobs_run(kube, plane, NAMESPACE) as said:
+        await asyncio.to_thread(helm, plane, "upgrade", {"gpus": {"enabled": False}})
+    assert said == ["released 0 devices and 0 classes; the orders stay\n"]
     helm(plane, "upgrade", {})
     assert await bundles(kube) == [None] * 8
-    await kube.get(ORDER)
+    await kube.patch(ORDER, {"metadata": {"finalizers": None}})
     await kube.delete(ORDER)
+    await kube.delete(OFFER)
+    await gone(kube, OFFER, seconds=5)
+
+
+@NEWEST_ALONE
+@pytest.mark.usefixtures("monitors")
+async def test_an_uninstall_lets_go_of_everything_so_that_the_crds_can_be_deleted(
+    plane: ControlPlane, kube: Client
+) -> None:
+    helm(plane, "install", {}, "--create-namespace", "--take-ownership")
+    await held(kube)
+
+    async with jobs_run(kube, plane, NAMESPACE) as said:
+        await asyncio.to_thread(uninstall, plane, "--timeout=90s")
+
+    assert said == ["released 1 devices and 1 classes; the orders stay\n"]
+    assert await let_go(kube)
+    await eventually(lambda: _nothing(kube))
+    await kube.patch(ORDER, {"metadata": {"finalizers": None}})
+    await forget(kube)
 
 
 @NEWEST_ALONE
@@ -248,19 +309,22 @@ async def test_before_the_service_is_there_only_what_asks_for_devices_is_refused
     await kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "waiting", "labels": labels}})
     await eventually(lambda: kube.get(ref("v1", "ServiceAccount", "default", "waiting")))
     with installed(plane, values):
-        gpus = {"devices": {"gpus": [{"name": "a", "deviceName": "nvidia.com/a"}]}}
+        # no policy knows this name, so that it is the service's to judge
+        await kube.create({**ref("v1", "ConfigMap", names.SETTINGS, NAMESPACE), "data": {}})
+        gpus = {"devices": {"hostDevices": [{"name": "a", "deviceName": "nvidia.com/a"}]}}
         await eventually(lambda: refused(kube, vmi("a", gpus)))
         limits = {"nvidia.com/a": "1"}
         assert await refused(kube, pod(limits))
         assert await refused(kube, {**ORDER, "metadata": {"name": "a", "namespace": "waiting"}})
 
-        await kube.create(vmi("a", {"devices": {}}))
+        await eventually(lambda: kube.create(vmi("a", {"devices": {}})))
         await kube.create(pod({"cpu": "1", "devices.kubevirt.io/kvm": "1"}))
         vm = {"runStrategy": "Halted", "template": {"spec": {"domain": gpus}}}
         await kube.create({**ref("kubevirt.io/v1", "VirtualMachine", "a", "waiting"), "spec": vm})
         await kube.patch(vmi("a", {"devices": {}}), {"status": {"phase": "Running"}})
         await kube.delete(ref("v1", "Namespace", "waiting"))
         await gone(kube, ref("v1", "Namespace", "waiting"))
+        await kube.delete(ref("v1", "ConfigMap", names.SETTINGS, NAMESPACE))
 
 
 def vmi(name: str, domain: dict[str, Any]) -> dict[str, Any]:

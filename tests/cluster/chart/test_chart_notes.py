@@ -14,6 +14,9 @@ from gpu import names
 pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
 
 
+OF_SELECTOR = "WARNING: no namespace is a tenant's"
+
+
 def notes(plane: ControlPlane, values: Mapping[str, Any]) -> str:
     with installed(plane, values) as said:
         return " ".join(said.split())
@@ -27,12 +30,12 @@ async def label(kube: Client, labels: Mapping[str, str]) -> None:
 async def test_the_notes_warn_where_no_namespace_is_a_tenants(plane: ControlPlane, kube: Client) -> None:
     values = {"tenantNamespaceSelector": {"matchLabels": {"notes": "a"}, "matchExpressions": []}}
     await label(kube, {"notes": "b"})
-    assert "WARNING: no namespace is a tenant's" in notes(plane, values)
+    assert OF_SELECTOR in notes(plane, values)
 
     await label(kube, {"notes": "a"})
     said = notes(plane, values)
 
-    assert "WARNING" not in said
+    assert OF_SELECTOR not in said
     assert "Tenant namespaces by the value tenantNamespaceSelector: 1." in said
 
 
@@ -57,16 +60,21 @@ async def test_the_notes_read_the_selector_as_the_api_server_does(
 
     said = helm(plane, "install", {"tenantNamespaceSelector": selector}, "--dry-run=server", "--take-ownership")
 
-    assert ("WARNING" not in said) is matches
+    assert (OF_SELECTOR not in said) is matches
 
 
 async def test_the_notes_tell_of_missing_settings(plane: ControlPlane, kube: Client) -> None:
     settings = {**ref("v1", "ConfigMap", names.SETTINGS, NAMESPACE), "data": {}}
-    assert "The ConfigMap gpu-settings is not in namespace gpu-system yet" in notes(plane, {})
+    said = notes(plane, {})
+    assert "WARNING: the ConfigMap gpu-settings is not in namespace gpu-system" in said
+    assert "refuses all new VMIs, pods, resource claims and attachment definitions of tenants" in said
+    assert "no params found for policy binding" in said
 
     await kube.create(settings)
     try:
-        assert "ConfigMap" not in notes(plane, {})
+        said = notes(plane, {})
+        assert "ConfigMap" not in said
+        assert "WARNING: the" not in said
     finally:
         await kube.delete(settings)
 

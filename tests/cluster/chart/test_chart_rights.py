@@ -87,6 +87,66 @@ async def test_the_service_may_do_what_it_does_and_no_more(kube: Client) -> None
     assert [right for right in MAY_NOT if await may(kube, SERVICE, *right)] == []
 
 
+CONTROLLER = f"{SERVICE}-controller"
+CONTROLLER_MAY = [
+    *((verb, resource, "") for verb in ("get", "list", "watch") for resource in (
+        "gpuclasses.gpu.cozystack.io",
+        "gpudevices.gpu.cozystack.io",
+        "virtualmachines.kubevirt.io",
+        "virtualmachineinstances.kubevirt.io",
+        "virtualmachineinstancemigrations.kubevirt.io",
+        "pods",
+        "nodes",
+        "namespaces",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "deviceclasses.resource.k8s.io",
+        "workloads.cozystack.io",
+        "workloadmonitors.cozystack.io",
+    )),
+    *(("patch", resource, "") for resource in (
+        "gpuclasses.gpu.cozystack.io",
+        "gpuclasses/status.gpu.cozystack.io",
+        "gpudevices.gpu.cozystack.io",
+        "gpudevices/status.gpu.cozystack.io",
+        "virtualmachineinstances.kubevirt.io",
+        "workloads/status.cozystack.io",
+        "events.events.k8s.io",
+    )),
+    *((verb, resource, "tenant-a") for verb in ("create", "patch", "delete") for resource in (
+        "workloads.cozystack.io",
+        "workloadmonitors.cozystack.io",
+    )),
+    ("delete", "gpudevices.gpu.cozystack.io", "tenant-a"),
+    ("delete", "pods", "tenant-a"),
+    ("create", "events.events.k8s.io", "tenant-a"),
+    *((verb, "configmaps:gpu-settings", NAMESPACE) for verb in ("get", "list", "watch", "patch", "delete")),
+    *((verb, "leases.coordination.k8s.io:gpu-controller", NAMESPACE) for verb in ("get", "list", "watch", "patch")),
+    *(("create", resource, NAMESPACE) for resource in ("configmaps", "leases.coordination.k8s.io")),
+    ("get", "serviceaccounts:gpu-webhooks-controller", NAMESPACE),
+]  # fmt: skip
+CONTROLLER_MAY_NOT = [
+    *((verb, "secrets", NAMESPACE) for verb in ("get", "list", "create")),
+    ("get", "configmaps", NAMESPACE),
+    ("patch", "configmaps:gpu-settings", "tenant-a"),
+    ("delete", "leases.coordination.k8s.io:gpu-controller", NAMESPACE),
+    ("create", "gpudevices.gpu.cozystack.io", "tenant-a"),
+    *((verb, "gpuclasses.gpu.cozystack.io", "") for verb in ("create", "delete")),
+    *((verb, "virtualmachineinstances.kubevirt.io", "tenant-a") for verb in ("create", "delete", "update")),
+    *((verb, "virtualmachines.kubevirt.io", "tenant-a") for verb in ("patch", "delete")),
+    *((verb, "pods", "tenant-a") for verb in ("create", "patch")),
+    ("create", "pods/eviction", "tenant-a"),
+    *((verb, "nodes", "") for verb in ("patch", "delete")),
+    ("patch", f"{MUTATING}:gpu-webhooks", ""),
+]
+
+
+@pytest.mark.usefixtures("rights")
+async def test_the_controller_may_do_what_it_does_and_no_more(kube: Client) -> None:
+    assert [right for right in CONTROLLER_MAY if not await may(kube, CONTROLLER, *right)] == []
+    assert [right for right in CONTROLLER_MAY_NOT if await may(kube, CONTROLLER, *right)] == []
+
+
 DEVICES, CLASSES = "gpudevices.gpu.cozystack.io", "gpuclasses.gpu.cozystack.io"
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 

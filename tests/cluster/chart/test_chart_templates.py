@@ -1,5 +1,6 @@
 """What helm makes of the chart and its values, and which values it refuses."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -88,18 +89,67 @@ def test_whatever_is_set_the_objects_are_whole(plane: ControlPlane, values: dict
     assert all(obj["metadata"]["labels"]["app.kubernetes.io/instance"] == "gpu-webhooks" for obj in objects)
 
 
-def test_with_gpus_switched_off_there_is_the_policy_on_the_reserved_label_alone(plane: ControlPlane) -> None:
+def hook(obj: Mapping[str, Any]) -> str:
+    """When helm makes an object; empty for one that is part of the release."""
+    return str(obj["metadata"].get("annotations", {}).get("helm.sh/hook", ""))
+
+
+def test_with_gpus_switched_off_there_is_the_policy_on_the_reserved_label_and_the_hook_that_lets_go(
+    plane: ControlPlane,
+) -> None:
     objects = rendered(plane, {**EVERYTHING, "gpus": {"enabled": False}})
 
-    assert {obj["metadata"]["name"] for obj in objects} == {"usage-monitor.gpu.cozystack.io"}
+    assert {obj["metadata"]["name"] for obj in objects if not hook(obj)} == {"usage-monitor.gpu.cozystack.io"}
+    assert {hook(obj) for obj in objects} == {"", "pre-upgrade"}
+    assert [obj["metadata"]["name"] for obj in objects if obj["kind"] == "Job"] == ["gpu-webhooks-release"]
+
+
+def test_before_an_uninstall_everything_is_let_go_of_by_who_may_take_finalizers_off(plane: ControlPlane) -> None:
+    objects = [obj for obj in rendered(plane, {}) if hook(obj) == "pre-delete"]
+
+    [job] = [obj for obj in objects if obj["kind"] == "Job"]
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"][:2] == ["release-all", "--yes"]
+    arguments = deployment(plane, {})["spec"]["template"]["spec"]["containers"][0]["args"]
+    user = f"system:serviceaccount:{NAMESPACE}:{pod['serviceAccountName']}"
+    assert f"--platform-user={user}" in arguments
+
+
+def test_a_controller_that_is_left_out_needs_somebody_who_publishes_the_settings(plane: ControlPlane) -> None:
+    with pytest.raises(HelmError, match="settingsPublishedBy"):
+        rendered(plane, {"controller": {"enabled": False}})
+
+    objects = rendered(plane, {"controller": {"enabled": False, "settingsPublishedBy": "our own"}})
+
+    names = {obj["metadata"]["name"] for obj in objects}
+    assert not {name for name in names if "controller" in name or "release" in name}
+
+
+def test_the_controller_is_told_what_the_values_say(plane: ControlPlane) -> None:
+    values = {"kubevirt": {"namespace": "cozy-kubevirt"}, "settings": EVERYTHING["settings"]}
+
+    found = deployment(plane, values, part="controller")["spec"]["template"]["spec"]["containers"][0]["args"]
+
+    told = dict(argument.removeprefix("--").split("=", 1) for argument in found[1:])
+    assert [argument for argument in found if argument.startswith(("--resource-name", "--device-class"))] == [
+        "--resource-name=nvidia.com/A",
+        "--resource-name=amd.com/B",
+        "--device-class-name=gpu.nvidia.com",
+    ]
+    assert (told["kubevirt-namespace"], told["namespace"]) == ("cozy-kubevirt", NAMESPACE)
+    selectors = [webhook["namespaceSelector"] for webhook in webhooks(rendered(plane, values))]
+    assert all(selector == json.loads(told["tenant-selector"]) for selector in selectors)
 
 
 def test_a_service_outside_of_the_cluster_has_no_workload_here(plane: ControlPlane) -> None:
-    inside = {obj["kind"] for obj in rendered(plane, EVERYTHING)}
-    outside = {obj["kind"] for obj in rendered(plane, {**EVERYTHING, "webhooks": URL})}
+    def workload(values: Mapping[str, Any]) -> set[str]:
+        return {obj["kind"] for obj in rendered(plane, values) if "controller" not in obj["metadata"]["name"]}
 
-    assert inside - outside == WORKLOAD
+    inside, outside = workload(EVERYTHING), workload({**EVERYTHING, "webhooks": URL})
+
+    assert inside - outside == WORKLOAD - {"ServiceMonitor"}
     assert {"ServiceAccount", "ClusterRole", "Role"} <= outside
+    assert deployment(plane, {**EVERYTHING, "webhooks": URL}, part="controller")
 
 
 def webhooks(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -173,8 +223,12 @@ def test_virt_controller_and_the_pair_are_who_the_values_say(plane: ControlPlane
     ]
 
 
-def deployment(plane: ControlPlane, values: Mapping[str, Any]) -> dict[str, Any]:
-    [found] = [obj for obj in rendered(plane, values) if obj["kind"] == "Deployment"]
+def deployment(plane: ControlPlane, values: Mapping[str, Any], *, part: str = "admission") -> dict[str, Any]:
+    [found] = [
+        obj
+        for obj in rendered(plane, values)
+        if obj["kind"] == "Deployment" and obj["metadata"]["labels"]["app.kubernetes.io/component"] == part
+    ]
     return found
 
 
@@ -190,7 +244,7 @@ def test_who_the_platform_is_reaches_the_service_with_the_releases_own_accounts(
 
     arguments = deployment(plane, values)["spec"]["template"]["spec"]["containers"][0]["args"]
 
-    own = [f"system:serviceaccount:{NAMESPACE}:gpu-webhooks{part}" for part in ("", "-controller")]
+    own = [f"system:serviceaccount:{NAMESPACE}:gpu-webhooks{part}" for part in ("", "-controller", "-release")]
     assert [part for part in arguments if part.startswith("--platform")] == [
         "--platform-group=a",
         "--platform-group=b",
@@ -198,8 +252,12 @@ def test_who_the_platform_is_reaches_the_service_with_the_releases_own_accounts(
     ]
 
 
-def test_no_secret_is_on_a_disk_and_nothing_can_be_written(plane: ControlPlane) -> None:
-    pod = deployment(plane, EVERYTHING)["spec"]["template"]["spec"]
+PARTS = pytest.mark.parametrize("part", ["admission", "controller"])
+
+
+@PARTS
+def test_no_secret_is_on_a_disk_and_nothing_can_be_written(plane: ControlPlane, part: str) -> None:
+    pod = deployment(plane, EVERYTHING, part=part)["spec"]["template"]["spec"]
 
     assert "volumes" not in pod
     [container] = pod["containers"]
@@ -212,8 +270,9 @@ def test_no_secret_is_on_a_disk_and_nothing_can_be_written(plane: ControlPlane) 
     assert pod["securityContext"]["runAsUser"] == 65532
 
 
-def test_labels_that_are_added_never_change_what_selects_the_pods(plane: ControlPlane) -> None:
-    found = deployment(plane, EVERYTHING)
+@PARTS
+def test_labels_that_are_added_never_change_what_selects_the_pods(plane: ControlPlane, part: str) -> None:
+    found = deployment(plane, EVERYTHING, part=part)
 
     labels = found["spec"]["template"]["metadata"]["labels"]
     assert labels["example.com/team"] == "b"
@@ -222,7 +281,8 @@ def test_labels_that_are_added_never_change_what_selects_the_pods(plane: Control
 
 def test_the_admission_policy_can_be_narrowed(plane: ControlPlane) -> None:
     def admission(values: Mapping[str, Any]) -> dict[str, Any]:
-        [policy] = [obj for obj in rendered(plane, values) if obj["kind"] == "NetworkPolicy"]
+        policies = [obj for obj in rendered(plane, values) if obj["kind"] == "NetworkPolicy"]
+        [policy] = [obj for obj in policies if obj["metadata"]["name"] == "gpu-webhooks"]
         found: dict[str, Any] = policy["spec"]["ingress"][0]
         return found
 

@@ -70,7 +70,7 @@ def _vmis(who: Who) -> Iterator[Asked]:
 
 
 def _pods(who: Who) -> Iterator[Asked]:
-    roads = {**{road: obj for road, (obj, _) in POD_ROADS.items()}, "nothing": pod()}
+    roads = {**{road: obj for road, (obj, *_) in POD_ROADS.items()}, "nothing": pod()}
     for owned, owners in _OWNERS.items():
         for mark in ("no mark", "the label"):
             for road, obj in roads.items():

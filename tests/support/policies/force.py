@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from controlplane.client import Object
+from controlplane.client import Client, Object
 from controlplane.errors import APIError
 from policies.callers import MASTERS
 from policies.cases import Case, create
@@ -14,6 +14,7 @@ from policies.world import Verdict, World, create_all, policies_of
 from waiting import eventually
 
 _V1: Final = "admissionregistration.k8s.io/v1"
+_BINDING: Final = "ValidatingAdmissionPolicyBinding"
 _numbers = itertools.count(1)
 
 
@@ -46,17 +47,44 @@ async def put_into_force(world: World, policies: Sequence[Object], bindings: Seq
     await until_in_force(world)
 
 
+async def take_bindings_away(kube: Client) -> list[Object]:
+    """Have no policy in force, so that whoever is asked next is heard; gives what ``put_back`` takes."""
+    bindings: list[Object] = [_anew(binding) for binding in await kube.list(_V1, _BINDING)]
+    assert bindings, "policies are in force before"
+    for binding in bindings:
+        await kube.delete(binding)
+    await until_taken_up(kube)
+    return bindings
+
+
+async def put_back(kube: Client, bindings: Sequence[Object]) -> None:
+    """Have the policies in force again."""
+    await create_all(kube, bindings)
+    await until_taken_up(kube)
+
+
+def _anew(binding: Object) -> Object:
+    """As it was created, with what helm knows it by."""
+    metadata = {key: binding["metadata"].get(key, {}) for key in ("name", "labels", "annotations")}
+    return {"apiVersion": _V1, "kind": _BINDING, "metadata": metadata, "spec": binding["spec"]}
+
+
 async def until_in_force(world: World) -> None:
-    """Wait until the API server goes by every policy and binding that is there now."""
+    """Wait until the world's API server goes by every policy and binding that is there now."""
+    await until_taken_up(world.kube)
+
+
+async def until_taken_up(kube: Client) -> None:
+    """Wait until the API server goes by the policies and bindings as they are now."""
     name = f"sentinel-{next(_numbers)}.example.org"
-    await world.kube.create(_sentinel(name))
+    await kube.create(_sentinel(name))
     binding = {"policyName": name, "validationActions": ["Deny"]}
-    await world.kube.create({**named(_V1, "ValidatingAdmissionPolicyBinding", name), "spec": binding})
+    await kube.create({**named(_V1, _BINDING, name), "spec": binding})
     probe = {**named("v1", "ConfigMap", name, namespace="default"), "data": {}}
 
     async def refused() -> bool:
         try:
-            await world.kube.create(probe, dry_run=True)
+            await kube.create(probe, dry_run=True)
         except APIError as error:
             return name in error.message
         return False

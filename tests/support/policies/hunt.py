@@ -8,7 +8,7 @@ from typing import Any, Final
 from controlplane.client import Object
 from policies.cases import Case
 from policies.mutants import Mutant
-from policies.world import Verdict, World, create_all
+from policies.world import PART, Verdict, World, create_all
 
 _KEY: Final = "version"
 
@@ -40,7 +40,15 @@ def version(number: int, mutant: Mutant) -> Version:
     binding = _renamed(mutant.binding, name) if mutant.binding else None
     if binding:
         binding["spec"]["policyName"] = name
+        selector = binding["spec"].setdefault("matchResources", {}).setdefault("namespaceSelector", {})
+        mine_alone = {"key": PART, "operator": "In", "values": [part_of(of)]}
+        selector["matchExpressions"] = [*selector.get("matchExpressions", ()), mine_alone]
     return Version(title=mutant.title, of=of, name=name, policy=policy, binding=binding)
+
+
+def part_of(policy: str) -> str:
+    """The part of the world that the versions of a policy have."""
+    return policy.partition(".")[0]
 
 
 def _renamed(obj: Object, name: str) -> dict[str, Any]:
@@ -68,10 +76,15 @@ def agrees(policy: str, case: Case, found: Verdict) -> bool:
 
 
 async def noticed(world: World, version: Version, cases: Sequence[Case]) -> bool:
-    """Whether the table tells this version from the policy by a verdict; it is left where it first does."""
+    """Whether the table tells this version from the policy by a verdict; it is left where it first does.
+
+    Raises AssertionError where something else than a policy speaks against what would be let in.
+    """
     for case in cases:
         found = await world.verdict(case, version.headers)
         version.verdicts.append(found)
+        if case.reaches and not case.refused and found.problem:
+            raise AssertionError(f"{version.name}: {case.title}: {found.problem}")
         if not agrees(version.name, case, found):
             return True
     return False

@@ -32,9 +32,13 @@ def named(api_version: str, kind: str, name: str, **metadata: Any) -> dict[str, 
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}}
 
 
-def vmi(name: str = "new", *, domain: Mapping[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    """A VMI; ``domain`` is merged into its domain."""
-    spec = {"domain": {"devices": {}, **(domain or {})}}
+def vmi(
+    name: str = "new", *, domain: Mapping[str, Any] | None = None, period: int | None = None, **metadata: Any
+) -> dict[str, Any]:
+    """A VMI; ``domain`` is merged into its domain, ``period`` is its grace period in seconds."""
+    spec: dict[str, Any] = {"domain": {"devices": {}, **(domain or {})}}
+    if period is not None:
+        spec["terminationGracePeriodSeconds"] = period
     return {**named("kubevirt.io/v1", names.VMI, name, **metadata), "spec": spec}
 
 
@@ -111,6 +115,7 @@ FIRST: Final[Mapping[str, Object]] = {
     "plain-vmi": vmi("plain-vmi", labels={"app": "desk"}),
     "raw-vmi": vmi("raw-vmi", domain={"devices": {"gpus": [{"name": "gpu", "deviceName": H200}]}}),
     "orphan-vmi": vmi("orphan-vmi", labels=REFERENCE, finalizers=["orphan"]),
+    "hasty-vmi": vmi("hasty-vmi", labels=REFERENCE, period=-30),
     "leaving-vmi": vmi("leaving-vmi", labels=REFERENCE, annotations=TEMPLATE, finalizers=[KEPT]),
     "marked-secret": named("v1", "Secret", "marked-secret", labels={MARK: "true"}, finalizers=[KEPT]),
     "secret": named("v1", "Secret", "secret"),
@@ -139,6 +144,7 @@ FIRST: Final[Mapping[str, Object]] = {
 THEN: Final[Mapping[str, Object]] = {
     "launcher": pod("launcher", spec=_RUNNING, **_LAUNCHER),
     "short-launcher": pod("short-launcher", spec={**_RUNNING, "terminationGracePeriodSeconds": 0}, **_LAUNCHER),
+    "leaving-launcher": pod("leaving-launcher", spec=_RUNNING, finalizers=[KEPT], **_LAUNCHER),
     "waiting-launcher": pod("waiting-launcher", **_LAUNCHER),
     "finished-launcher": pod("finished-launcher", spec=_RUNNING, **_LAUNCHER),
     "failed-launcher": pod("failed-launcher", spec=_RUNNING, **_LAUNCHER),
@@ -148,13 +154,18 @@ THEN: Final[Mapping[str, Object]] = {
 }
 """Of a namespace, when the VMI that owns them is there."""
 PHASES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("launcher", "short-launcher", "plain-pod"), "Running"),
+    **dict.fromkeys(("launcher", "short-launcher", "leaving-launcher", "plain-pod"), "Running"),
     "finished-launcher": "Succeeded",
     "failed-launcher": "Failed",
 }
-LEAVING: Final = ("leaving-vmi",)
+LEAVING: Final = ("leaving-vmi", "leaving-launcher")
 """Deleted, and kept by a finalizer."""
 OF_THE_CLUSTER: Final[Mapping[str, Object]] = {
+    "heavy": {
+        **named("node.k8s.io/v1", "RuntimeClass", "heavy"),
+        "handler": "heavy",
+        "overhead": {"podFixed": {H200: "1"}},
+    },
     "h200": gpu_class("h200", finalizers=(names.CLASS_FINALIZER,), maxPerNamespace=4),
     "slice": gpu_class("slice", finalizers=(names.CLASS_FINALIZER, KEPT), mode="VGPU", profile="L40S-24Q"),
     "free-h200": gpu_class("free-h200"),

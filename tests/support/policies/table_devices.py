@@ -52,7 +52,7 @@ def _device_protection() -> list[Case]:
         "dropped with a label": update("device", _finalizers(KEPT, labels={"a": "b"})),
     }.items():
         cases += everyone(what, [TENANT, OTHER_ADMISSION], call, _FINALIZERS, audit={"tried": "finalizers"})
-        cases += everyone(what, [MASTERS], call)
+        cases += everyone(what, PLATFORM, call)
     dropped = update("device", _finalizers(KEPT))
     cases += everyone("ours dropped", _STRANGERS, dropped, _FINALIZERS, audit={"tried": "finalizers"})
     cases += everyone("ours dropped", PLATFORM, dropped)

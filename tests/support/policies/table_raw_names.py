@@ -80,6 +80,8 @@ def _vmis() -> list[Case]:
             Case(title=f"a VMI with {road}", who=TENANT, call=call, refused=refused, audit={"asked-for": asked})
         )
     cases += everyone("a VMI with gpus", EVERYBODY, create(vmi(domain=_GPU)), _BY_GPUS, audit={"asked-for": H200})
+    older = create({**vmi(domain=_GPU), "apiVersion": "kubevirt.io/v1alpha3"})
+    cases += everyone("a VMI of the older version", [TENANT], older, _BY_GPUS, audit={"asked-for": H200})
     set_of_vmis = owner(kind="VirtualMachineInstanceReplicaSet")
     cases += everyone(
         "a worker of a pool, which a replica set makes",
@@ -123,9 +125,14 @@ def _vmis() -> list[Case]:
 VMI_RAW_NAMES: Final = _vmis()
 
 
-def _by_pod(name: str) -> str:
+_COMPUTE: Final = ("spec.containers[compute].resources.limits", "spec.containers[compute].resources.requests")
+_SIDE: Final = ("spec.containers[side].resources.limits", "spec.containers[side].resources.requests")
+_INIT: Final = ("spec.initContainers[side].resources.limits", "spec.initContainers[side].resources.requests")
+
+
+def _by_pod(name: str, where: str = _COMPUTE[0]) -> str:
     return (
-        f"the pod asks for {name} by its raw name, in the resources of a container, its own or its overhead; "
+        f"{where}: asks for {name} by its raw name; "
         "run a VM that refers to a GPUDevice by the label gpu.cozystack.io/device-reference"
     )
 
@@ -135,27 +142,33 @@ def _sidecar(**amounts: dict[str, str]) -> dict[str, Any]:
 
 
 _ONE: Final = {H200: "1"}
-POD_ROADS: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
-    "limits": (pod(limits=_ONE), H200),
-    "limits of zero": (pod(limits={A100: "0"}), A100),
-    "the resource of a guarded class": (pod(limits={OF_CLASS: "1"}), OF_CLASS),
+POD_ROADS: Final[Mapping[str, tuple[dict[str, Any], str, tuple[str, ...]]]] = {
+    "limits": (pod(limits=_ONE), H200, _COMPUTE),
+    "limits of zero": (pod(limits={A100: "0"}), A100, _COMPUTE),
+    "the resource of a guarded class": (pod(limits={OF_CLASS: "1"}), OF_CLASS, _COMPUTE),
     "limits of the second container": (
         {**pod(), "spec": {"containers": [*pod()["spec"]["containers"], _sidecar(limits=_ONE)]}},
         H200,
+        _SIDE,
     ),
-    "limits of an init container": (pod(spec={"initContainers": [_sidecar(limits=_ONE)]}), H200),
+    "limits of an init container": (pod(spec={"initContainers": [_sidecar(limits=_ONE)]}), H200, _INIT),
+    "overhead, of its RuntimeClass": (
+        pod(spec={"runtimeClassName": "heavy", "overhead": _ONE}),
+        H200,
+        ("spec.overhead",),
+    ),
 }
+"""Each with the name and the fields that it stands in: a limit of a container is made a request of it too. A request
+without a limit is none that the API server takes, nor is a GPU in the pod's own resources."""
 _LAUNCHER: Final[Mapping[str, Any]] = {"labels": REFERENCE, "ownerReferences": [owner()]}
 
 
 def _pods() -> list[Case]:
     cases = []
-    for road, (obj, asked) in POD_ROADS.items():
-        # A request without a limit is made one by the API server, and a limit of a container a request of it.
-        audit = {"asked-for": f"{asked},{asked}"}
-        cases.append(
-            Case(title=f"a pod with {road}", who=TENANT, call=create(obj), refused=_by_pod(asked), audit=audit)
-        )
+    for road, (obj, asked, fields) in POD_ROADS.items():
+        refused = _by_pod(asked, fields[0])
+        audit = {"asked-for": ",".join([asked] * len(fields))}
+        cases.append(Case(title=f"a pod with {road}", who=TENANT, call=create(obj), refused=refused, audit=audit))
     twice = {"asked-for": f"{H200},{H200}"}
     raw, refused = create(pod(limits=_ONE)), _by_pod(H200)
     cases += everyone("a pod with a GPU", [*OUTSIDERS, *PLATFORM, CAPI], raw, refused, audit=twice)

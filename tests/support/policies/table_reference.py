@@ -142,7 +142,7 @@ def _binding(**metadata: Any) -> dict[str, Any]:
 
 
 def _pod_reference() -> list[Case]:
-    outsiders = [*OUTSIDERS, NODE, HANDLER_OF_KUBEVIRT]
+    outsiders = [*OUTSIDERS, HANDLER_OF_KUBEVIRT]
     cases = []
     for what, stored, change, refused in (
         ("the label changed", "launcher", _metadata(labels={KEY: "other"}), _ON_POD),
@@ -151,10 +151,12 @@ def _pod_reference() -> list[Case]:
         ("the owner dropped", "launcher", _metadata(ownerReferences=None), _OWNERS),
         ("the owner's control dropped", "launcher", _metadata(ownerReferences=[owner(controller=False)]), _OWNERS),
         ("another owner", "launcher", _metadata(ownerReferences=[owner(uid="other")]), _OWNERS),
+        ("the label dropped while it leaves", "leaving-launcher", _metadata(labels={KEY: None}), _ON_POD),
+        ("the owner dropped while it leaves", "leaving-launcher", _metadata(ownerReferences=None), _OWNERS),
         ("an owner of a finished pod", "finished-launcher", _metadata(ownerReferences=None), _OWNERS),
     ):
         by = outsiders if stored != "plain-pod" else [TENANT]
-        cases += everyone(what, [who for who in by if who is not NODE], update(stored, change), refused)
+        cases += everyone(what, by, update(stored, change), refused)
         cases += everyone(what, [*PLATFORM, CONTROLLER_OF_KUBEVIRT], update(stored, change))
     status = _metadata(labels={KEY: "other"})
     cases += everyone(
@@ -166,8 +168,10 @@ def _pod_reference() -> list[Case]:
         ("a finalizer", "launcher", _metadata(finalizers=["tests.example.org/a"]), ""),
         ("its status", "launcher", {"status": {"message": "well"}}, "status"),
         ("the owner of a pod without a device", "plain-pod", _metadata(ownerReferences=None), ""),
+        ("a finalizer while it leaves", "leaving-launcher", _metadata(finalizers=[]), ""),
     ):
         cases += everyone(what, [TENANT, CONTROLLER_OF_KUBEVIRT], update(stored, change, subresource))
+    cases += everyone("its status", [NODE], update("launcher", {"status": {"message": "well"}}, "status"))
     labelled = _metadata(name="waiting-launcher", labels={KEY: "other"})
     cases += everyone(
         "a binding with the label",
@@ -222,7 +226,9 @@ def _pod_force_deletion() -> list[Case]:
     cases = everyone("deleted at once", outsiders, forced, _FORCED, audit=by_delete)
     cases += everyone("deleted at once", exempt, forced)
     cases += everyone("evicted at once", outsiders, evicted, _FORCED_EVICTION, audit=by_eviction)
-    cases += everyone("evicted at once", [who for who in exempt if who is not NODE], evicted)
+    cases += everyone("evicted at once", exempt, evicted)
+    again = delete("leaving-launcher", grace=0)
+    cases += everyone("deleted at once while it leaves", [TENANT], again, _FORCED, audit=by_delete)
     cases += everyone("its own period is zero", [TENANT], delete("short-launcher"), _FORCED, audit=by_delete)
     for what, call in {
         "deleted": delete("launcher"),
@@ -232,8 +238,11 @@ def _pod_force_deletion() -> list[Case]:
         "it has finished": delete("finished-launcher", grace=0),
         "it has failed": delete("failed-launcher", grace=0),
         "it has no device": delete("plain-pod", grace=0),
+        "deleted again while it leaves": delete("leaving-launcher"),
         "evicted": post("launcher", "eviction", _eviction()),
         "evicted within a second": post("launcher", "eviction", _eviction(gracePeriodSeconds=1)),
+        # Its pod can't be seen; that none is made with a period of zero is the policy grace-period's.
+        "an older pod with a period of zero is evicted": post("short-launcher", "eviction", _eviction()),
         "evicted in the background": post("launcher", "eviction", _eviction(propagationPolicy="Background")),
         "made": create(_pod_with_label()),
         "changed": update("launcher", _metadata(labels={"a": "b"})),

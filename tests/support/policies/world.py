@@ -5,7 +5,8 @@ import copy
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -33,6 +34,8 @@ from waiting import eventually
 
 BETAS: Final = "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
 """Flag of the API server: every version of claims is served."""
+PART: Final = "tests.example.org/part"
+"""Label of the namespaces of a part: its name."""
 MANY: Final = 8
 """Requests at once."""
 _REFUSAL: Final = re.compile(
@@ -66,14 +69,28 @@ class Verdict:
 class World:
     """The stored objects by namespace and name, and a client of the API server that has them."""
 
-    def __init__(self, plane: ControlPlane, kube: Client, stored: dict[tuple[str, str], Object]) -> None:
+    def __init__(
+        self, plane: ControlPlane, kube: Client, stored: dict[tuple[str, str], Object], *, part: str = ""
+    ) -> None:
         self.plane = plane
         self.kube = kube
         self._stored = stored
+        self._part = part
+
+    def part(self, name: str) -> "World":
+        """A part of it with a tenant's namespace and another of its own, which have the label ``PART``."""
+        return World(self.plane, self.kube, self._stored, part=name)
+
+    def place(self, where: str) -> str:
+        """The namespace that a case means."""
+        return f"{where}-{self._part}" if self._part and where in {TENANTS, ELSEWHERE} else where
 
     def manifest(self, obj: Object, namespace: str) -> dict[str, Any]:
         """The object as it is sent: in its namespace, if its kind has one, with the real uid of its owner."""
+        namespace = self.place(namespace)
         sent: dict[str, Any] = copy.deepcopy(dict(obj))
+        if sent["kind"] == "Event":
+            sent["involvedObject"]["namespace"] = namespace
         if not is_of_cluster(sent):
             sent["metadata"].setdefault("namespace", namespace)
         for reference in sent["metadata"].get("ownerReferences") or ():
@@ -83,7 +100,7 @@ class World:
 
     def body(self, body: Mapping[str, Any], namespace: str) -> dict[str, Any]:
         """A change or what is posted, with the real uid of an owner."""
-        uid = self._stored[namespace, "vmi"]["metadata"]["uid"]
+        uid = self.stored("vmi", namespace)["metadata"]["uid"]
         sent: dict[str, Any] = json.loads(json.dumps(body).replace(OWNER_UID, uid))
         return sent
 
@@ -123,7 +140,7 @@ class World:
 
     def stored(self, name: str, namespace: str) -> Object:
         """The stored object of this name, of the namespace or of the cluster."""
-        return self._stored.get((namespace, name)) or self._stored["", name]
+        return self._stored.get((self.place(namespace), name)) or self._stored["", name]
 
     async def verdicts(self, cases: Iterable[Case], headers: Mapping[str, str] | None = None) -> list[Verdict]:
         """What comes of each case, many at a time."""
@@ -137,21 +154,41 @@ class World:
 
     def told(self, policy: str, verdicts: Sequence[Verdict], *, since: int) -> list[dict[str, str]]:
         """What a policy wrote into the audit log of each call, by the policy's keys."""
-        events = {event["auditID"]: event.get("annotations") or {} for event in self.plane.audit_events(since=since)}
+        events = self._events(since, {found.call for found in verdicts})
         mine = f"{policy}/"
         return [
             {key.removeprefix(mine): value for key, value in events[found.call].items() if key.startswith(mine)}
             for found in verdicts
         ]
 
+    def _events(self, since: int, calls: Collection[str]) -> dict[str, dict[str, str]]:
+        """The annotations of the events of calls, each of which is written just after its answer."""
+        deadline = time.monotonic() + 5
+        while True:
+            events = {
+                event["auditID"]: event.get("annotations") or {} for event in self.plane.audit_events(since=since)
+            }
+            if events.keys() >= set(calls) or time.monotonic() > deadline:
+                return events
+            time.sleep(0.05)
+
     async def store(self) -> None:
         """Make all that the tables take for given."""
+        await self.store_for_the_cluster()
+        await self.fill({*FIRST, *THEN})
+
+    async def store_for_the_cluster(self) -> None:
+        """Make what has no namespace, the settings, and the rights of the callers."""
         await self.make_namespaces()
         await self.publish(SETTINGS)
         await self.grant()
         await asyncio.gather(*(self._keep("", name, obj) for name, obj in OF_THE_CLUSTER.items()))
-        await asyncio.gather(*(self._fill(namespace) for namespace in (TENANTS, ELSEWHERE)))
         await asyncio.gather(*(self.kube.delete(self._stored["", name]) for name in LEAVING_OF_THE_CLUSTER))
+
+    async def fill(self, needed: Collection[str]) -> None:
+        """Make what is needed of the namespaced objects, in this part's namespaces."""
+        await self.make_namespaces()
+        await asyncio.gather(*(self._fill(self.place(where), {"vmi", *needed}) for where in (TENANTS, ELSEWHERE)))
 
     async def publish(self, data: Mapping[str, str] | None) -> None:
         """Put the settings in place of those that are there."""
@@ -167,22 +204,31 @@ class World:
 
     async def make_namespaces(self) -> None:
         """Make the namespaces that are not there."""
-        await asyncio.gather(*(self._namespace(name, marks) for name, marks in _NAMESPACES.items()))
+        own = {PART: self._part} if self._part else {}
+        places = {
+            self.place(name): {**marks, **own}
+            for name, marks in _NAMESPACES.items()
+            if self.place(name) != name or not own
+        }
+        await asyncio.gather(*(self._namespace(name, marks) for name, marks in places.items()))
 
     async def _namespace(self, name: str, marks: Mapping[str, str]) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(marks)}}
         await self.kube.apply(namespace)
         await eventually(lambda: self.kube.get(ref("v1", "ServiceAccount", "default", name)))
 
-    async def _fill(self, namespace: str) -> None:
-        await asyncio.gather(*(self._keep(namespace, name, obj) for name, obj in FIRST.items()))
-        await asyncio.gather(*(self._keep(namespace, name, obj) for name, obj in THEN.items()))
+    async def _fill(self, namespace: str, needed: Collection[str]) -> None:
+        for objects in (FIRST, THEN):
+            await asyncio.gather(*(self._keep(namespace, name, objects[name]) for name in objects if name in needed))
         for name, phase in PHASES.items():
-            await self.kube.patch(self._stored[namespace, name], {"status": {"phase": phase}}, subresource="status")
-        await asyncio.gather(*(self.kube.delete(self._stored[namespace, name]) for name in LEAVING))
+            if name in needed:
+                status = {"status": {"phase": phase}}
+                await self.kube.patch(self._stored[namespace, name], status, subresource="status")
+        await asyncio.gather(*(self.kube.delete(self._stored[namespace, name]) for name in LEAVING if name in needed))
 
     async def _keep(self, namespace: str, name: str, obj: Object) -> None:
-        self._stored[namespace, name] = await self.kube.create(self.manifest(obj, namespace))
+        made = World(self.plane, self.kube, self._stored).manifest(obj, namespace)
+        self._stored[namespace, name] = await self.kube.create(made)
 
     async def grant(self) -> None:
         """Let every caller do everything, as far as rights go."""
@@ -196,7 +242,9 @@ class World:
 
 def is_of_cluster(obj: Object) -> bool:
     """Whether objects of this kind have no namespace."""
-    return obj["kind"] in {"GPUClass", "Namespace", "ClusterRole", "PriorityClass", "Node", "PersistentVolume"}
+    return obj["kind"] in {
+        *("GPUClass", "Namespace", "ClusterRole", "PriorityClass", "RuntimeClass", "Node", "PersistentVolume")
+    }
 
 
 def policies_of(plane: ControlPlane, values: Mapping[str, Any] | None = None) -> dict[str, tuple[Object, Object]]:
