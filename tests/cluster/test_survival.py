@@ -18,6 +18,7 @@ from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
 from foreseen import NO_ANSWER, Asked
 from installed import Installed
+from policies.force import take_bindings_away
 from proxy import Proxy
 from traffic import Traffic
 from waiting import eventually
@@ -170,6 +171,8 @@ async def cluster(plane: ControlPlane) -> AsyncIterator[tuple[Cluster, list[Traf
         stack.callback(made.installed.stop)
         await asyncio.to_thread(made.installed.install)
         await kube.create(gpukinds.settings(made.installed.namespace))
+        # What the pair says is judged here, and policies would speak first: of raw names, and to who changes a class.
+        await take_bindings_away(kube)
         names = ["probed", *(f"tenant-{number}" for number in range(_TENANTS))]
         for name in names:
             metadata = {"name": name, "labels": {HOST_LABEL: name}}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from policies.callers import ADMISSION, CONTROLLER, CONTROLLER_OF_KUBEVIRT
 from policies.cases import TENANTS, Case
-from policies.corpus import Asked, corpus
+from policies.corpus import WHO, Asked, corpus
 from policies.stored import SETTINGS, device, gpu_class, settings
 from policies.world import World
 from release import NAMESPACE
@@ -17,10 +17,21 @@ from webhooks.admit import Admitter
 from webhooks.settings import Settings
 from webhooks.testing import InMemoryCatalog, User, persisted
 
-_LABELLED: Final = ("the label", "a label of nothing", "an empty label", "both")
+_OF_NOTHING: Final = ("a label of nothing", "an empty label")
+GRANTED: Final = ("gpus",)
+"""The roads of VMIs by which exactly what the device ``my-gpu`` grants is asked for."""
 STRICTER: Final[Mapping[str, Callable[[Asked], bool]]] = {
-    "the device of a VMI can't be looked up from a policy": lambda asked: (
-        asked.kind == "VMI" and asked.mark in _LABELLED
+    "that there is no such device can't be looked up from a policy": lambda asked: (
+        asked.kind == "VMI" and asked.call.operation == "create" and asked.mark in _OF_NOTHING
+    ),
+    "what a device grants can't be looked up from a policy": lambda asked: (
+        asked.kind == "VMI"
+        and asked.call.operation == "create"
+        and asked.mark == "the label"
+        and asked.road not in GRANTED
+    ),
+    "nor that it was built from this annotation": lambda asked: (
+        asked.kind == "VMI" and asked.call.operation == "create" and asked.mark == "both"
     ),
     "nor can the device of a launcher pod": lambda asked: (
         asked.kind == "pod" and asked.who == CONTROLLER_OF_KUBEVIRT and "a VMI as owner" in asked.road
@@ -80,6 +91,15 @@ async def test_the_pair_and_the_policies_differ_only_where_it_is_written_down(wo
     outcomes = list(zip(requests, by_policies, by_pair, strict=True))
     assert [f"{asked.title}: {found}" for asked, found, _ in outcomes if found.problem] == []
     assert [f"{asked.title}: {found}" for asked, found, allowed in outcomes if found.policy and allowed] == []
+    # and what the device grants is let in by both, whoever asks
+    for road in GRANTED:
+        asks = [
+            (asked.title, found, allowed)
+            for asked, found, allowed in outcomes
+            if (asked.kind, asked.road, asked.mark) == ("VMI", road, "the label")
+        ]
+        assert len(asks) == len(WHO)
+        assert [title for title, found, allowed in asks if found.policy or not allowed] == []
     # and the pair refuses more only for a reason that is written down, each of which holds somewhere
     reasons = Counter(
         next((why for why, holds in STRICTER.items() if holds(asked)), f"no reason: {asked.title}")

@@ -65,24 +65,57 @@ async def test_orders_are_judged_by_each_of_many_classes_and_by_a_class_that_was
     await gone(world.kube, classes[7])
     await becomes(world, "class-7", Verdict())
     await world.kube.create(classes[7])
-    # then it takes orders again
+    # then it takes orders, as is seen when it is told from the one before: deleted again, it is refused again
     await until_in_force(world)
     await becomes(world, "class-7", Verdict())
+    await world.kube.delete(classes[7])
+    await becomes(world, "class-7", Verdict(POLICY, LEAVING.format("class-7"), 403))
+    await world.kube.patch(classes[7], {"metadata": {"finalizers": None}})
+    await gone(world.kube, classes[7])
     for made in classes:
-        await world.kube.delete(made)
-        await world.kube.patch(made, {"metadata": {"finalizers": None}})
+        if made is not classes[7]:
+            await world.kube.delete(made)
+            await world.kube.patch(made, {"metadata": {"finalizers": None}})
 
 
-async def test_where_no_class_is_there_orders_go_on_because_the_binding_says_so(bare_world: World) -> None:
-    # given a binding that says the opposite
+async def test_orders_of_the_only_class_are_judged_by_it(bare_world: World) -> None:
+    # given one class alone
     world = bare_world
     await world.make_namespaces()
     await world.grant()
     await asyncio.to_thread(install_crds, world.plane)
     policy, binding = policies_of(world.plane)[POLICY]
+    await put_into_force(world, [policy], [binding])
+    only = await world.kube.create(gpu_class("only", finalizers=(names.CLASS_FINALIZER,)))
+    # then it takes orders, and those of another are not its business
+    await becomes(world, "only", Verdict())
+    await becomes(world, "other", Verdict())
+    # when it is being deleted
+    await world.kube.delete(only)
+    # then its own are refused, and no others
+    await becomes(world, "only", Verdict(POLICY, LEAVING.format("only"), 403))
+    assert await world.verdict(orders("other")) == Verdict()
+    await world.kube.patch(only, {"metadata": {"finalizers": None}})
+    await gone(world.kube, only)
+    # and with none left they are nobody's again
+    await becomes(world, "only", Verdict())
+
+
+async def test_where_no_class_is_there_orders_go_on_because_the_binding_says_so(bare_world: World) -> None:
+    # given no class
+    world = bare_world
+    await world.make_namespaces()
+    await world.grant()
+    await asyncio.to_thread(install_crds, world.plane)
+    policy, binding = policies_of(world.plane)[POLICY]
+    # then an order is let in while there is none, by the binding as it is
+    await put_into_force(world, [policy], [binding])
+    await becomes(world, "h200", Verdict())
     strict = {**binding, "spec": {**binding["spec"], "paramRef": {"selector": {}, "parameterNotFoundAction": "Deny"}}}
-    await put_into_force(world, [policy], [strict])
-    # then an order is refused while there is none
+    # when the binding says the opposite
+    await world.kube.patch(binding, {"spec": strict["spec"]})
+    await until_in_force(world)
+    # then it is refused
     found = await world.verdict(orders("h200"))
     assert found.policy == POLICY
     assert "no params found" in found.message

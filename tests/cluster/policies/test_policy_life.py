@@ -7,8 +7,9 @@ import pytest
 from actors import owner_reference
 from controlplane.client import Client, Object, Propagation
 from controlplane.errors import APIError
+from controlplane.versions import OLDEST
 from policies.callers import CONTROLLER, MASTERS, TENANT, Who
-from policies.stored import MARK, REFERENCE, device, named, pod, vmi
+from policies.stored import H200, MARK, REFERENCE, device, named, pod, vmi
 from policies.table_usage_monitor import RESERVED
 from policies.world import World
 from waiting import eventually, exists, gone
@@ -85,6 +86,66 @@ async def test_the_platform_may_orphan_a_pod_and_the_garbage_collector_does_it(w
     await gone(world.kube, owner)
     assert "ownerReferences" not in (await world.kube.get(launcher))["metadata"]
     await world.kube.delete(launcher, grace=0)
+
+
+@pytest.mark.parametrize("subresource", ["resize", "ephemeralcontainers"])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {names.DEVICE_REFERENCE: "other"}},
+        {"labels": {names.DEVICE_REFERENCE: None}},
+        {"ownerReferences": None},
+    ],
+    ids=["label changed", "label dropped", "owner dropped"],
+)
+async def test_the_label_and_the_owner_of_a_pod_stay_whatever_subresource_is_written(
+    world: World, subresource: str, metadata: dict[str, Any]
+) -> None:
+    # given a launcher and a tenant who may write its subresources
+    launcher = world.stored("launcher", NAMESPACE)
+    before = (await world.kube.get(launcher))["metadata"]
+    # when they are written with other metadata
+    await as_(world, TENANT).patch(launcher, {"metadata": metadata}, subresource=subresource)
+    # then the write is let in, and nothing of it is taken
+    after = (await world.kube.get(launcher))["metadata"]
+    assert after["labels"] == before["labels"]
+    assert after["ownerReferences"] == before["ownerReferences"]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [{"resources": {"limits": {H200: "1"}}}, {"resources": {"limits": {H200: "1"}, "requests": {H200: "1"}}}],
+)
+async def test_a_running_pod_gets_no_gpu_by_a_subresource(world: World, resources: dict[str, Any]) -> None:
+    plain = world.stored("plain-pod", NAMESPACE)
+    tenant = as_(world, TENANT)
+    container = {"name": "compute", **resources}
+    late = {"name": "late", "image": "example.org/a", **resources}
+    for change, subresource in (
+        ({"spec": {"containers": [container]}}, "resize"),
+        ({"spec": resources}, "resize"),
+        ({"spec": {"ephemeralContainers": [late]}}, "ephemeralcontainers"),
+    ):
+        # when a tenant asks for one on a pod that is there, then the API server refuses it, or (the oldest, which does
+        # not know a pod's own resources there) takes nothing of it
+        code, taken = 0, dict[str, Any]()
+        try:
+            taken = await tenant.patch(plain, change, subresource=subresource, strategic=True, dry_run=True)
+        except APIError as refused:
+            code = refused.code
+        assert code == 422 or (world.plane.version == OLDEST and H200 not in str(taken["spec"]))
+
+
+async def test_a_collection_of_pods_is_not_deleted_at_once_with_a_launcher_in_it(world: World) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    one = {"fieldSelector": "metadata.name=launcher"}
+    # when a tenant deletes it so by the options in the body, or in the query
+    for body, parameters in (({"gracePeriodSeconds": 0}, one), (None, {**one, "gracePeriodSeconds": "0"})):
+        with pytest.raises(APIError, match="pod-force-deletion") as refused:
+            await as_(world, TENANT).raw("DELETE", path, body, parameters=parameters)
+        # then it is refused, and the pod is there
+        assert refused.value.code == 403
+        assert await exists(world.kube, world.stored("launcher", NAMESPACE))
 
 
 async def test_the_reserved_label_of_a_template_is_refused_on_the_object_that_it_ends_on(world: World) -> None:

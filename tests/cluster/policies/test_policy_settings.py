@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from actors import KUBEVIRT
+from controlplane.errors import APIError
+from installed import CHART
 from policies.callers import CONTROLLER, HANDLER_OF_KUBEVIRT, TENANT
 from policies.cases import ELSEWHERE, Call, Case, create, delete, update
 from policies.force import until_in_force
@@ -80,6 +82,18 @@ async def test_while_the_settings_are_missing_what_they_decide_is_refused_in_ten
         # then it can't be told, and is refused
         assert found.policy == f"{policy}.gpu.cozystack.io"
         assert NOT_FOUND in found.message
+
+
+@pytest.mark.parametrize("page", ["docs/policies.md", "docs/tenants.md", "README.md"])
+async def test_who_is_told_so_finds_the_words_in_the_documentation(without_settings: World, page: str) -> None:
+    # given what the API server says while the settings are missing
+    with pytest.raises(APIError) as refused:
+        await without_settings.kube.create(without_settings.manifest(pod("web-0"), "tenant-a"), dry_run=True)
+    # then it stands there, as a whole where the policies are described
+    text = " ".join((CHART.parents[1] / page).read_text().split())
+    assert NOT_FOUND in text
+    assert refused.value.code == 422
+    assert (refused.value.message in text) is (page == "docs/policies.md"), refused.value.message
 
 
 async def test_while_the_settings_are_missing_everything_else_goes_on(without_settings: World) -> None:

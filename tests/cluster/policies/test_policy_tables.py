@@ -5,6 +5,8 @@ from policies.hunt import agrees
 from policies.tables import TABLES
 from policies.world import World, policies_of
 
+from gpu import names
+
 
 @pytest.mark.parametrize("policy", TABLES)
 async def test_a_policy_lets_in_what_it_should_and_refuses_the_rest_by_its_message(world: World, policy: str) -> None:
@@ -23,5 +25,9 @@ async def test_a_policy_lets_in_what_it_should_and_refuses_the_rest_by_its_messa
     assert not untold, "\n".join(untold)
 
 
-def test_each_policy_has_a_table(world: World) -> None:
-    assert set(policies_of(world.plane)) == set(TABLES)
+def test_each_policy_has_a_table_and_is_known_by_name(world: World) -> None:
+    found = policies_of(world.plane)
+    assert set(found) == set(TABLES)
+    tenants = {name for name, (_, binding) in found.items() if "matchResources" in binding["spec"]}
+    assert tenants == set(names.TENANT_POLICIES)
+    assert found.keys() - tenants == set(names.CLUSTER_POLICIES)

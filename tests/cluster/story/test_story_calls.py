@@ -51,11 +51,22 @@ async def test_the_deletion_of_all_vmis_at_once(kube: Client, tenant: Tenant, ma
     assert (await kube.get(machine))["metadata"]["deletionTimestamp"]
 
 
-async def test_its_label_is_another_matter(tenant: Tenant, machine: Object, calls: Calls) -> None:
-    """The one update that is asked about, which shows that the calls are counted."""
-    async with calls(("validate", "update.virtualmachineinstances", "UPDATE")):
+async def test_another_device_for_it_is_refused_before_the_service_is_asked(
+    tenant: Tenant, machine: Object, calls: Calls
+) -> None:
+    async with calls():
         change = {"metadata": {"labels": {DEVICE_REFERENCE: "another"}}}
-        assert (await refused(tenant.kube.patch(machine, change))).code == 403
+        refusal = await refused(tenant.kube.patch(machine, change))
+    assert (refusal.code, refusal.by) == (403, "vmi-reference.gpu.cozystack.io")
+
+
+async def test_that_it_is_made_is_another_matter(tenant: Tenant, virt_controller: Client, calls: Calls) -> None:
+    """What is asked about, which shows that the calls are counted."""
+    await tenant.kube.create(device(tenant.namespace))
+    async with calls(
+        ("mutate", "virtualmachineinstances", "CREATE"), ("validate", "create.virtualmachineinstances", "CREATE")
+    ):
+        await virt_controller.create(vmi(tenant.namespace, refers_to="my-gpu"))
 
 
 async def test_what_becomes_of_a_device_and_of_a_launcher(

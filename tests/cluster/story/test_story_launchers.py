@@ -8,9 +8,11 @@ from controlplane.client import Client, Object
 from gpukinds import H200, hold
 from installed import Installed
 from machines import device, launcher, migration, plain_pod, vmi
-from refusals import Answered, answered, refused
+from rawroads import pod_says
+from refusals import NO_FIELDS, Answered, answered, refused
 
 WEBHOOK = "pods.gpu.cozystack.io"
+POLICY = "pod-raw-names.gpu.cozystack.io"
 
 
 @pytest.fixture
@@ -137,21 +139,13 @@ async def test_a_tenants_own_pod_is_refused(kube: Client, tenant: Tenant, order:
 
     refusal = await refused(tenant.kube.create(launcher(machine)))
 
-    where = f"spec.containers[0].resources.limits[{H200}]"
-    assert refusal[:3] == (403, "Forbidden", WEBHOOK)
-    assert where in refusal.fields
-    assert f"{where}: asks for '{H200}' by its raw name" in refusal.said
-    assert refusal.said.endswith("run a VM that refers to a GPUDevice by the label gpu.cozystack.io/device-reference")
+    assert refusal == (403, "Forbidden", POLICY, pod_says("spec.containers[compute].resources.limits"), NO_FIELDS)
 
 
 async def test_virt_controllers_pod_without_a_vmi_is_refused(tenant: Tenant, virt_controller: Client) -> None:
     refusal = await refused(virt_controller.create(plain_pod(tenant.namespace, limits={H200: "1"})))
 
-    said = (
-        "metadata.ownerReferences: a pod with GPUs has a VirtualMachineInstance of kubevirt.io as its controller "
-        "owner, and this one has none; run the GPU in a VM"
-    )
-    assert refusal == (403, "Forbidden", WEBHOOK, said, ["metadata.ownerReferences"])
+    assert refusal == (403, "Forbidden", POLICY, pod_says("spec.containers[compute].resources.limits"), NO_FIELDS)
 
 
 async def test_a_migrations_target_runs_on_the_node_reserved_for_it(

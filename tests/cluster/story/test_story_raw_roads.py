@@ -3,68 +3,26 @@
 from typing import Any
 
 import pytest
-from actors import Tenant
-from controlplane.client import Client
-from gpukinds import GUARDED, H200, L40S
+from actors import HOST_LABEL, Tenant
+from controlplane.client import Client, ref
+from gpukinds import GUARDED, H200
 from installed import Installed
 from machines import device, plain_pod, pool, replica_set, vm, vmi
-from refusals import Answered, answered, refused
+from rawroads import ORDER, PODS, RAW, VMIS, pod_says
+from refusals import NO_FIELDS, Answered, answered, known, refused
 from waiting import eventually, gone
 
-NEW_VMIS = "create.virtualmachineinstances.gpu.cozystack.io"
-NEW_PODS = "pods.gpu.cozystack.io"
-ORDER = (
-    "order a GPUDevice and refer to it by the label gpu.cozystack.io/device-reference, "
-    "or set the annotation gpu.cozystack.io/device-template on the VM's template"
-)
-RAW = f"asks for '{H200}' by its raw name"
-CLAIM = {"name": "gpu", "resourceClaimTemplateName": "raw"}
-BY_CLAIM = {"name": "a", "claimName": "gpu", "requestName": "gpu"}
-
-VMIS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "gpus": (
-        {"gpus": [{"name": "a", "deviceName": H200}]},
-        {"spec.domain.devices.gpus[0]": RAW},
-    ),
-    "gpus of any name": (
-        {"gpus": [{"name": "a", "deviceName": "nvidia.com/unknown"}]},
-        {"spec.domain.devices.gpus[0]": "asks for 'nvidia.com/unknown' by its raw name"},
-    ),
-    "hostDevices": (
-        {"host_devices": [{"name": "a", "deviceName": H200}]},
-        {"spec.domain.devices.hostDevices[0]": RAW},
-    ),
-    "requests": (
-        {"requests": {H200: "1"}},
-        {f"spec.domain.resources.requests[{H200}]": RAW},
-    ),
-    "limits": (
-        {"limits": {H200: "1"}},
-        {f"spec.domain.resources.limits[{H200}]": RAW},
-    ),
-    "claims": (
-        {"gpus": [BY_CLAIM], "claims": [CLAIM]},
-        {"spec.domain.devices.gpus[0]": "asks for a GPU by a resource claim"},
-    ),
-    "several at once": (
-        {"gpus": [{"name": "a", "deviceName": H200}], "limits": {L40S: "0"}},
-        {
-            "spec.domain.devices.gpus[0]": RAW,
-            f"spec.domain.resources.limits[{L40S}]": f"asks for '{L40S}' by its raw name",
-        },
-    ),
-}
+POLICY_OF_VMIS = "vmi-raw-names.gpu.cozystack.io"
+POLICY_OF_PODS = "pod-raw-names.gpu.cozystack.io"
 
 
 @pytest.mark.parametrize("road", VMIS)
 async def test_a_vmi_without_a_device_is_refused(tenant: Tenant, virt_controller: Client, road: str) -> None:
-    asks, problems = VMIS[road]
-    machine = vmi(tenant.namespace, **asks)
+    machine = vmi(tenant.namespace, **VMIS[road].asks)
 
     refusal = await refused(virt_controller.create(machine))
 
-    said = "; ".join([*(f"{where}: {problem}" for where, problem in problems.items()), ORDER])
-    assert refusal == (403, "Forbidden", NEW_VMIS, said, list(problems))
+    assert refusal == (403, "Forbidden", POLICY_OF_VMIS, VMIS[road].policy_says, NO_FIELDS)
     assert await refused(tenant.kube.create(machine)) == refusal
 
 
@@ -74,31 +32,14 @@ async def test_what_a_device_plugin_of_others_sells_is_let_in(tenant: Tenant, vi
     assert (await virt_controller.create(machine))["spec"] == machine["spec"]
 
 
-def in_container(**more: Any) -> dict[str, Any]:
-    return {
-        "name": "side",
-        "image": "example.org/image",
-        "resources": {"requests": {H200: "1"}, "limits": {H200: "1"}},
-        **more,
-    }
-
-
-PODS: dict[str, tuple[dict[str, Any], str]] = {
-    "containers": ({"containers": [in_container()]}, "spec.containers[0]"),
-    "initContainers": ({"initContainers": [in_container()]}, "spec.initContainers[0]"),
-    "sidecars": ({"initContainers": [in_container(restartPolicy="Always")]}, "spec.initContainers[0]"),
-}
-
-
 @pytest.mark.parametrize("place", PODS)
 async def test_a_pod_is_refused(tenant: Tenant, place: str) -> None:
-    spec, container = PODS[place]
+    spec, _ = PODS[place]
+    field = f"spec.{'containers' if place == 'containers' else 'initContainers'}[side].resources.limits"
 
     refusal = await refused(tenant.kube.create(plain_pod(tenant.namespace, **spec)))
 
-    where = f"{container}.resources.limits[{H200}]"
-    do = "run a VM that refers to a GPUDevice by the label gpu.cozystack.io/device-reference"
-    assert refusal == (403, "Forbidden", NEW_PODS, f"{where}: {RAW}; {do}", [where])
+    assert refusal == (403, "Forbidden", POLICY_OF_PODS, pod_says(field), NO_FIELDS)
 
 
 async def test_a_pods_own_resources_cannot_name_a_gpu(tenant: Tenant) -> None:
@@ -124,7 +65,9 @@ async def test_what_a_controller_makes_of_a_tenants_object_is_refused(kube: Clie
         conditions = (await tenant.kube.get(web)).get("status", {}).get("conditions", ())
         return next((found["message"] for found in conditions if found["type"] == "ReplicaFailure"), "")
 
-    assert RAW in await eventually(failure)
+    said = await eventually(failure)
+    assert f"ValidatingAdmissionPolicy '{POLICY_OF_PODS}'" in said
+    assert said.endswith(pod_says("spec.containers[compute].resources.limits"))
     await tenant.kube.delete(web, propagation="Background")
     await gone(kube, web)
 
@@ -155,15 +98,29 @@ def claim(namespace: str, kind: str, request: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 @pytest.mark.parametrize("request_", REQUESTS)
-async def test_a_pod_with_a_claim_of_a_guarded_class_is_refused(
+async def test_a_claim_of_a_guarded_class_is_refused(kube: Client, tenant: Tenant, kind: str, request_: str) -> None:
+    refusal = await refused(kube.create(claim(tenant.namespace, kind, REQUESTS[request_])))
+
+    said = f"devices.requests: asks for the DeviceClass {GUARDED} by name, in exactly or firstAvailable; {ORDER}"
+    assert refusal == (403, "Forbidden", "claims.gpu.cozystack.io", said, NO_FIELDS)
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize("request_", REQUESTS)
+async def test_a_pod_with_such_a_claim_from_before_is_refused(
     kube: Client, tenant: Tenant, kind: str, request_: str
 ) -> None:
-    await kube.create(claim(tenant.namespace, kind, REQUESTS[request_]))
+    """The claim is older than the label that makes its namespace a tenant's."""
+    namespace = ref("v1", "Namespace", tenant.namespace)
+    await kube.patch(namespace, {"metadata": {"labels": {HOST_LABEL: None}}})
+    await eventually(lambda: kube.create(claim(tenant.namespace, kind, REQUESTS[request_])))
+    await kube.patch(namespace, {"metadata": {"labels": {HOST_LABEL: "a"}}})
+    await known(lambda: tenant.kube.create(plain_pod(tenant.namespace, limits={H200: "1"}), dry_run=True))
     claims = [{"name": "gpu", f"{kind[0].lower()}{kind[1:]}Name": "raw"}]
 
     refusal = await refused(tenant.kube.create(plain_pod(tenant.namespace, resourceClaims=claims)))
 
-    assert refusal[:3] == (403, "Forbidden", NEW_PODS)
+    assert refusal[:3] == (403, "Forbidden", "pods.gpu.cozystack.io")
     assert refusal.said == (
         f"spec.resourceClaims[0]: the claim 'raw' asks for the DeviceClass '{GUARDED}' by name; order a GPUDevice and "
         "refer to it by the label gpu.cozystack.io/device-reference on a VM"

@@ -8,7 +8,7 @@ from actors import Tenant
 from controlplane.client import Client, ref
 from gpukinds import API_VERSION, L40S, gpu_class, hold
 from machines import DEVICE_REFERENCE, DEVICE_TEMPLATE, device, vm, vmi
-from refusals import Refused, known, refused
+from refusals import NO_FIELDS, Refused, known, refused
 from waiting import eventually, gone
 
 LABEL = f"metadata.labels[{DEVICE_REFERENCE}]"
@@ -60,13 +60,18 @@ async def test_a_class_in_other_letters(tenant: Tenant, virt_controller: Client)
 
 
 async def test_a_class_that_is_being_deleted(tenant: Tenant, virt_controller: Client, retired: str) -> None:
+    policy = "class-deletion.gpu.cozystack.io"
     await known(lambda: virt_controller.create(vmi(tenant.namespace, orders={"className": retired}), dry_run=True))
+    await known(lambda: tenant.kube.create(device(tenant.namespace, of=retired), dry_run=True), by=policy)
     by_annotation, by_device = await ordered(tenant, virt_controller, className=retired)
 
     said = "GPUClass 't4' is being deleted and takes no new orders; choose one of: h200, l40s"
     where = f"{ANNOTATION}.className"
     assert by_annotation == (403, "Forbidden", MUTATING, f"{where}: {said}", [where])
-    assert by_device == (403, "Forbidden", ORDERS, f"spec.className: {said}", ["spec.className"])
+    told = (
+        "spec.className: GPUClass t4 is being deleted and takes no new orders; choose another: kubectl get gpuclasses"
+    )
+    assert by_device == (403, "Forbidden", policy, told, NO_FIELDS)
 
 
 async def test_more_than_a_device_may_order(tenant: Tenant, virt_controller: Client) -> None:
@@ -193,17 +198,30 @@ async def test_another_device_for_a_vmi_that_is_there(tenant: Tenant, virt_contr
     refusal = await refused(tenant.kube.patch(machine, {"metadata": change}))
 
     said = f"{where}: can't be added, changed or dropped on a VMI; set it on the VM's template and restart the VM"
-    assert refusal == (403, "Forbidden", "update.virtualmachineinstances.gpu.cozystack.io", said, [where])
+    assert refusal == (403, "Forbidden", "vmi-reference.gpu.cozystack.io", said, NO_FIELDS)
 
 
-async def test_what_the_platform_alone_writes_on_an_order(tenant: Tenant) -> None:
+OF_THE_PLATFORM: dict[str, dict[str, Any]] = {
+    "metadata.finalizers": {"finalizers": ["gpu.cozystack.io/device"]},
+    "metadata.labels[gpu.cozystack.io/template-device]": {"labels": {"gpu.cozystack.io/template-device": "true"}},
+}
+LEAVE_IT = {
+    "metadata.finalizers": (
+        "are set and taken off by the platform alone; leave them as they are, "
+        "and delete the GPUDevice to give its GPUs back"
+    ),
+    "metadata.labels[gpu.cozystack.io/template-device]": (
+        "marks the devices that the platform builds from a device-template annotation; leave the label as it is"
+    ),
+}
+
+
+@pytest.mark.parametrize("part", OF_THE_PLATFORM)
+async def test_what_the_platform_alone_writes_on_an_order(tenant: Tenant, part: str) -> None:
     order = device(tenant.namespace)
-    order["metadata"] |= {
-        "finalizers": ["gpu.cozystack.io/device"],
-        "labels": {"gpu.cozystack.io/template-device": "true"},
-    }
+    order["metadata"] |= OF_THE_PLATFORM[part]
 
     refusal = await refused(tenant.kube.create(order))
 
-    assert refusal[:3] == (403, "Forbidden", ORDERS)
-    assert refusal.fields == ["metadata.finalizers", "metadata.labels[gpu.cozystack.io/template-device]"]
+    said = f"{part}: {LEAVE_IT[part]}"
+    assert refusal == (403, "Forbidden", "device-protection.gpu.cozystack.io", said, NO_FIELDS)

@@ -1,6 +1,7 @@
 """While the service is down, and on a first install before it has ever been up.
 
-Tenants' GPU VMIs and GPU pods are refused then; nothing else waits for it, and a namespace can go.
+Tenants' GPU VMIs and GPU pods are refused then: raw names by the policies as ever, and what the service would have to
+be asked about for want of it. Nothing else waits for it, and a namespace can go.
 """
 
 import asyncio
@@ -16,10 +17,21 @@ from controlplane.versions import NEWEST
 from gpukinds import API_VERSION, H200
 from installed import RELEASE, Installed
 from machines import device, launcher, plain_pod, vm, vmi
-from outages import fresh, lived_in, made, pods_with_gpus, promptly, tenants_namespace, vmis_with_gpus
+from outages import (
+    BY_RAW_NAMES,
+    fresh,
+    lived_in,
+    made,
+    pods_with_gpus,
+    promptly,
+    tenants_namespace,
+    vmis_with_gpus,
+)
+from policies.force import until_taken_up
 from refusals import Calls, refused
 from waiting import eventually, exists, gone
 
+POLICY_OF_PODS = "pod-raw-names.gpu.cozystack.io"
 KVM = {"devices.kubevirt.io/kvm": "1", "cpu": "1", "memory": "1Gi"}
 
 
@@ -57,8 +69,10 @@ def outage(request: pytest.FixtureRequest, installed: Installed) -> Iterator[Out
             leaving = await lived_in(kube, left, finalizers=finalizers)
             installed.stop()
             if how == "never started":
-                installed.plane.helm("uninstall", RELEASE, "--namespace", installed.namespace)
+                # Without its hook, a Job that no kubelet would run.
+                installed.plane.helm("uninstall", RELEASE, "--namespace", installed.namespace, "--no-hooks")
                 installed.install()
+                await until_taken_up(kube)
             await kube.delete(ref("v1", "Namespace", left))
             return Outage(how, home, leaving, finalizers)
 
@@ -72,6 +86,9 @@ async def test_gpu_vmis_are_refused(installed: Installed, virt_controller: Clien
     for road, machine in vmis_with_gpus(outage.namespace).items():
         refusal = await refused(virt_controller.create(machine))
 
+        if road in BY_RAW_NAMES:
+            assert refusal[:3] == (403, "Forbidden", "vmi-raw-names.gpu.cozystack.io"), road
+            continue
         path, webhook = ("mutate", "") if road in {"label", "annotation"} else ("validate", "create.")
         assert refusal[:2] == (500, "InternalError"), road
         assert refusal.said.startswith(
@@ -85,10 +102,13 @@ async def test_gpu_pods_are_refused(tenant: Tenant, virt_controller: Client, out
     for place, pod in pods_with_gpus(outage.namespace, outage.home["machine"]).items():
         refusal = await refused(virt_controller.create(pod))
 
+        if place in BY_RAW_NAMES:
+            assert refusal[:3] == (403, "Forbidden", POLICY_OF_PODS), place
+            continue
         assert refusal[:2] == (500, "InternalError"), place
         assert 'failed calling webhook "pods.gpu.cozystack.io"' in refusal.said
     own = await refused(tenant.kube.create(plain_pod(tenant.namespace, limits={H200: "1"})))
-    assert own.code == 500
+    assert own[:3] == (403, "Forbidden", POLICY_OF_PODS)
 
 
 async def test_orders_are_refused(tenant: Tenant, outage: Outage) -> None:  # noqa: ARG001

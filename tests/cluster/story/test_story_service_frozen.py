@@ -14,8 +14,8 @@ from controlplane.versions import NEWEST
 from gpukinds import H200
 from installed import Installed
 from machines import device, plain_pod, vm, vmi
-from outages import fresh, made, promptly, vmis_with_gpus
-from refusals import refused
+from outages import BY_RAW_NAMES, fresh, made, promptly, vmis_with_gpus
+from refusals import Refused, refused
 
 pytestmark = pytest.mark.parametrize("installed", [NEWEST], indirect=True)
 
@@ -37,9 +37,11 @@ async def test_what_asks_for_gpus_is_refused_in_time_and_nothing_else_waits(
     frozen: None,  # noqa: ARG001
 ) -> None:
     namespace = tenant.namespace
+    machines = vmis_with_gpus(namespace)
+    by_raw_names = [machines.pop(road) for road in BY_RAW_NAMES & set(machines)]
     asking = [
-        *(virt_controller.create(machine) for machine in vmis_with_gpus(namespace).values()),
-        tenant.kube.create(fresh(plain_pod, namespace, limits={H200: "1"})),
+        *(virt_controller.create(machine) for machine in machines.values()),
+        tenant.kube.create(fresh(plain_pod, namespace, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])),
         tenant.kube.create(device(namespace)),
     ]
     began = time.monotonic()
@@ -52,6 +54,14 @@ async def test_what_asks_for_gpus_is_refused_in_time_and_nothing_else_waits(
     await promptly(partial(made, tenant.kube, vm, namespace))
     pod = plain_pod("kube-system", limits={H200: "1"}, serviceAccountName="default")
     await promptly(lambda: kube.create(pod, dry_run=True))
+
+    async def refusals_of_raw_names() -> list[Refused]:
+        return [await refused(virt_controller.create(machine)) for machine in by_raw_names]
+
+    for refusal in await promptly(refusals_of_raw_names):
+        assert refusal[:3] == (403, "Forbidden", "vmi-raw-names.gpu.cozystack.io")
+    own = await promptly(lambda: refused(tenant.kube.create(fresh(plain_pod, namespace, limits={H200: "1"}))))
+    assert own[:3] == (403, "Forbidden", "pod-raw-names.gpu.cozystack.io")
     assert not any(task.done() for task in waiting)
 
     # Warnings are waited for no longer than 2 s, verdicts no longer than 5 s.
