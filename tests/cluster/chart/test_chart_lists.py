@@ -77,4 +77,5 @@ def test_a_value_that_is_a_list_works_with_one_and_with_several_entries(
     some, values, found_in, places = LISTS[value]
     given = some[:entries]
 
-    assert found_in(rendered(plane, values(given))) == [given] * places
+    alone = {"controller": {"enabled": False, "settingsPublishedBy": "others"}}
+    assert found_in(rendered(plane, {**values(given), **alone})) == [given] * places
