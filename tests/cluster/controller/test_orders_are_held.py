@@ -77,7 +77,9 @@ async def test_a_usage_record_appears_with_the_hold_comes_back_and_goes_with_the
     async def right() -> Object:
         found = await kube.get(record)
         assert found["metadata"]["labels"] == {"workloads.cozystack.io/monitor": "gpu-usage"}
-        assert found["status"]["resources"] == {f"{pool.name}.gpuclass.gpu.cozystack.io/requests.devices": "2"}
+        assert found.get("status", {}).get("resources") == {
+            f"{pool.name}.gpuclass.gpu.cozystack.io/requests.devices": "2"
+        }
         assert (found["status"]["kind"], found["status"]["type"]) == ("gpu", pool.name)
         spec = (await kube.get(monitor))["spec"]
         assert (spec["selector"], spec["replicas"]) == ({"gpu.cozystack.io/usage-monitor": "true"}, 0)
