@@ -81,9 +81,8 @@ class Injector:
 
     async def _refresh(self, kind: Kind, name: str, bundle: bytes) -> None:
         for _ in range(_TRIES):
-            try:
-                configuration = await self._api.get(kind, name)
-            except NotFound:
+            configuration = await self._api.find(kind, name)
+            if configuration is None:
                 self.bundles[kind] = None
                 return
             self.bundles[kind] = bundles(configuration)

@@ -69,10 +69,7 @@ class SharedAuthorities:
         )
 
     async def _read(self) -> dict[str, Any] | None:
-        try:
-            return await self._api.get(SECRETS, self._name, namespace=self._namespace)
-        except NotFound:
-            return None
+        return await self._api.find(SECRETS, self._name, namespace=self._namespace)
 
     async def _write(self, wanted: Authorities, secret: dict[str, Any] | None) -> bool:
         """Store it in place of what was read; False where that has changed meanwhile, so that it decides anew."""

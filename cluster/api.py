@@ -10,7 +10,7 @@ from kubernetes_asyncio.client import Configuration
 
 from cluster.calls import JSON, LIST_SECONDS, Call, Obj, answered, lines, read
 from cluster.connection import Connection
-from cluster.errors import Unreachable, api_error
+from cluster.errors import NotFound, Unreachable, api_error
 from cluster.keepalive import keep_alive
 from cluster.kinds import Kind
 from cluster.login import Headers, Login, Source
@@ -56,6 +56,13 @@ class Api:
     async def get(self, kind: Kind, name: str, *, namespace: str = "") -> Obj:
         """An object."""
         return await self._json("GET", kind, namespace, name)
+
+    async def find(self, kind: Kind, name: str, *, namespace: str = "") -> Obj | None:
+        """An object; None where it is not there, or its kind is not served."""
+        try:
+            return await self.get(kind, name, namespace=namespace)
+        except NotFound:
+            return None
 
     async def page(
         self, kind: Kind, *, namespace: str = "", labels: str = "", fields: str = "", version: str = "", after: str = ""

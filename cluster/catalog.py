@@ -225,9 +225,8 @@ class ClusterCatalog:
             return GPUDevice.from_dict(obj)
 
     async def _get(self, kind: Kind, read: Callable[[Mapping[str, Any]], T], namespace: str, name: str) -> T | None:
-        try:
-            obj = await self._api.get(kind, name, namespace=namespace)
-        except NotFound:
+        obj = await self._api.find(kind, name, namespace=namespace)
+        if obj is None:
             return None
         with _readable(kind, obj):
             return read(obj)

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import structlog
 
 from cluster.api import Api
-from cluster.errors import Conflict, NotFound
+from cluster.errors import Conflict
 from cluster.kinds import LEASES
 from cluster.lease import (
     DEADLINE,
@@ -140,9 +140,8 @@ class Leader:
             return
 
     async def _look(self) -> None:
-        try:
-            obj = await self._api.get(LEASES, self._name, namespace=self._namespace)
-        except NotFound:
+        obj = await self._api.find(LEASES, self._name, namespace=self._namespace)
+        if obj is None:
             self._seen = None
             self._bar = ""
             return

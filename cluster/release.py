@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cluster import kinds
-from cluster.errors import NotFound
 from gpu import names
 
 if TYPE_CHECKING:
@@ -19,9 +18,8 @@ async def release_namespace(api: Api, configuration: str = names.WEBHOOKS) -> st
 
     Raises CatalogError.
     """
-    try:
-        found = await api.get(kinds.VALIDATING_WEBHOOKS, configuration)
-    except NotFound:
+    found = await api.find(kinds.VALIDATING_WEBHOOKS, configuration)
+    if found is None:
         return None
     if namespace := (found["metadata"].get("annotations") or {}).get(_HELM):
         return str(namespace)

@@ -38,11 +38,8 @@ class Installation:
     @classmethod
     async def of(cls, api: Api, *, namespace: str, service_account: str) -> "Installation":
         """Ask for it. Raises CatalogError."""
-        try:
-            found = await api.get(SERVICE_ACCOUNTS, service_account, namespace=namespace)
-        except NotFound:
-            return cls(uid="")
-        return cls(uid=str(found["metadata"]["uid"]))
+        found = await api.find(SERVICE_ACCOUNTS, service_account, namespace=namespace)
+        return cls(uid=str(found["metadata"]["uid"]) if found else "")
 
     def bars(self, lease: Mapping[str, Any]) -> str:
         """Why a controller of this installation may not hold this Lease; empty where it may."""

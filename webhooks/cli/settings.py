@@ -73,12 +73,8 @@ async def _givers(api: Api, release: str) -> _Givers:
     values = {argument.removeprefix(_ARGUMENT) for argument in arguments if argument.startswith(_ARGUMENT)}
     guarded: dict[str, str | None] = {}
     for name in await _listed(api, release, "deviceClassNames"):
-        try:
-            found = await api.get(kinds.DEVICE_CLASSES, name)
-        except NotFound:
-            guarded[name] = None
-        else:
-            guarded[name] = (found.get("spec") or {}).get("extendedResourceName")
+        found = await api.find(kinds.DEVICE_CLASSES, name)
+        guarded[name] = (found.get("spec") or {}).get("extendedResourceName") if found else None
     return _Givers(classes=classes, values=frozenset(values), device_classes=guarded)
 
 
@@ -88,10 +84,7 @@ def _arguments(deployment: Mapping[str, Any]) -> Iterator[str]:
 
 
 async def _listed(api: Api, release: str, key: str) -> list[str]:
-    try:
-        found = await api.get(kinds.CONFIG_MAPS, names.SETTINGS, namespace=release)
-    except NotFound:
-        return []
+    found = await api.find(kinds.CONFIG_MAPS, names.SETTINGS, namespace=release) or {}
     return [part for part in str((found.get("data") or {}).get(key) or "").split(",") if part]
 
 

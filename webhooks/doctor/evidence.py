@@ -79,17 +79,17 @@ async def gather(
     found.missing = await found.read("missing", _missing(api), [])
     found.release = release or await found.read("release", release_namespace(api, configuration), None) or ""
     for kind in (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS):
-        found.webhooks[kind.name] = await found.read("webhooks", _there(api, kind, configuration), None)
+        found.webhooks[kind.name] = await found.read("webhooks", api.find(kind, configuration), None)
     found.policies = await found.read("policies", _by_name(api, kinds.POLICIES), {})
     found.bindings = await found.read("bindings", _by_name(api, kinds.POLICY_BINDINGS), {})
     if found.release:
         deployments = api.items(kinds.DEPLOYMENTS, namespace=found.release, labels=_WORKLOADS)
         found.deployments = await found.read("deployments", deployments, [])
-        settings = _there(api, kinds.CONFIG_MAPS, names.SETTINGS, namespace=found.release)
+        settings = api.find(kinds.CONFIG_MAPS, names.SETTINGS, namespace=found.release)
         found.settings = await found.read("settings", settings, None)
     await _gather_offer(api, found)
     found.kubevirts = await found.read("kubevirts", _served_items(api, kinds.KUBEVIRTS), [])
-    account = _there(api, kinds.SERVICE_ACCOUNTS, "kubevirt-controller", namespace=kubevirt_namespace)
+    account = api.find(kinds.SERVICE_ACCOUNTS, "kubevirt-controller", namespace=kubevirt_namespace)
     found.virt_controller = await found.read("virt_controller", account, None)
     found.tenants = await found.read("tenants", _tenants(api, found.webhooks), [])
     found.probed_in = probed_in or next(iter(found.tenants), "")
@@ -99,13 +99,6 @@ async def gather(
 
 async def _missing(api: Api) -> list[Kind]:
     return [kind for kind in NEEDED if await served(api, kind) is None]
-
-
-async def _there(api: Api, kind: Kind, name: str, *, namespace: str = "") -> Obj | None:
-    try:
-        return await api.get(kind, name, namespace=namespace)
-    except NotFound:
-        return None
 
 
 async def _by_name(api: Api, kind: Kind) -> dict[str, Obj]:
