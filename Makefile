@@ -15,7 +15,7 @@ demo: $(READY) ## Run the pair on its embedded catalog and show what it does to 
 
 # At the same time, since each spends much of its time waiting.
 test: announce lint control-plane ## Lint, then run every test; the first run builds a control plane before
-	$(BIN)/pytest tests/cluster & cluster=$$!; $(BIN)/pytest --ignore tests/cluster; others=$$?; wait $$cluster && exit $$others
+	$(BIN)/pytest tests/cluster -n 3 & cluster=$$!; $(BIN)/pytest --ignore tests/cluster; others=$$?; wait $$cluster && exit $$others
 
 test-fast: lint ## The same without the tests on a control plane
 	$(BIN)/pytest --ignore tests/cluster

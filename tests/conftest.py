@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sharing
 import uvloop
 
 from webhooks.testing import InMemoryCatalog
@@ -29,3 +31,9 @@ def pytest_asyncio_loop_factories(
 def gpu_catalog() -> InMemoryCatalog:
     """The catalog of examples/, in which memory can be made to lag."""
     return InMemoryCatalog.from_directory(EXAMPLES / "catalog")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Sharing:
+    """Tests that share something expensive stay together; see ``sharing``."""
+    return sharing.Sharing(config, log)

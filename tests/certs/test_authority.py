@@ -348,13 +348,15 @@ def test_broken_pem_is_refused_with_a_sentence(broken: bytes, at: int, length: i
         assert outcome == GOOD or (isinstance(outcome, str) and outcome.endswith("."))
 
 
-@pytest.mark.parametrize("key_pem", [b"", b"nonsense", GOOD.key_pem[:100]])
+@pytest.mark.parametrize("key_pem", [b"", b"nonsense", GOOD.key_pem[:100]], ids=["empty", "nonsense", "cut off"])
 def test_a_broken_key_is_refused(key_pem: bytes) -> None:
     with pytest.raises(CertificateError, match="private key is not readable"):
         Authority.load(GOOD.certificate_pem, key_pem)
 
 
-@pytest.mark.parametrize("certificate_pem", [b"", b"nonsense", GOOD.certificate_pem[:100]])
+@pytest.mark.parametrize(
+    "certificate_pem", [b"", b"nonsense", GOOD.certificate_pem[:100]], ids=["empty", "nonsense", "cut off"]
+)
 def test_a_broken_certificate_is_refused(certificate_pem: bytes) -> None:
     with pytest.raises(CertificateError, match="certificate is not readable"):
         Pair(certificate_pem=certificate_pem, key_pem=GOOD.key_pem)

@@ -1,4 +1,4 @@
-"""A big cluster at a fifth of its size, since filling one takes longer than reading it: make bench has it whole."""
+"""A big cluster at a tenth of its size, since filling one takes longer than reading it: make bench has it whole."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from bigcluster import DEVICES, MOST_MEMORY, MOST_SECONDS, store, weigh
 from controlplane.plane import ControlPlane
 from installed import Installed
 
-PART: Final = 5
+PART: Final = 10
 ROOM: Final = 40
 """MiB for what is remembered of the rest. Most of what reading takes is a page of a list, which is no larger then."""
 

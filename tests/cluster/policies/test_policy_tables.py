@@ -20,7 +20,8 @@ async def test_a_policy_lets_in_what_it_should_and_refuses_the_rest_by_its_messa
     wrong = [f"{case.title}: {found}" for case, found in outcomes if not agrees(policy, case, found)]
     assert not wrong, "\n".join(wrong)
     # and the audit log has what was tried, where the policy says so
-    told = world.told(policy, verdicts, since=mark)
+    heard = await world.heard(verdicts, since=mark)
+    told = heard.told(policy, verdicts)
     untold = [f"{case.title}: {tells}" for case, tells in zip(cases, told, strict=True) if tells != case.audit]
     assert not untold, "\n".join(untold)
 

@@ -20,7 +20,7 @@ from controlplane.calls import answers, call
 from controlplane.client import Client
 from controlplane.errors import HelmError
 from controlplane.keys import write_key_pair
-from controlplane.process import Program, free_port
+from controlplane.process import RARELY_COLLECTED, Program, free_port
 from controlplane.versions import NEWEST
 
 ADMIN: Final = ("admin", ("system:masters",))
@@ -229,7 +229,7 @@ class ControlPlane:
         kubeconfig = self.kubeconfig(user, groups)
         ran = subprocess.run(
             [self._assets.helm, *arguments],
-            env={**env, **own, "KUBECONFIG": str(kubeconfig)},
+            env={**RARELY_COLLECTED, **env, **own, "KUBECONFIG": str(kubeconfig)},
             capture_output=True,
             text=True,
             timeout=seconds,

@@ -19,6 +19,9 @@ _PORTS: Final = range(12_000, 32_000)
 """Below what Linux gives to outgoing connections (ip_local_port_range): a port there would be lost while its server is
 down, and a client that calls it then can even be connected to itself."""
 
+RARELY_COLLECTED: Final = {"GOGC": "400"}
+"""Environment of Go programs: memory is there, processor time is not. It saves a sixth of what they take."""
+
 _spawner = ThreadPoolExecutor(1, "spawner")
 """Starts every program: Linux counts the thread that starts one as its parent, and this one lives as long as we do."""
 
@@ -44,9 +47,10 @@ class Program:
         self.name = Path(command[0]).name
         self.log = log
         words = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *map(str, command)]
+        env = {**RARELY_COLLECTED, **os.environ}
         with log.open("ab") as output:
             self._process = _spawner.submit(
-                lambda: subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+                lambda: subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
             ).result()
         _running.add(self._process)
 

@@ -1,7 +1,8 @@
 """Runs the tables against many versions of the policies at once, each of which sees its own requests alone."""
 
 import copy
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,7 +23,9 @@ class Version:
     name: str
     policy: dict[str, Any]
     binding: dict[str, Any] | None
+    asked: list[Case] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    """What came of each case that it was asked."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -75,13 +78,36 @@ def agrees(policy: str, case: Case, found: Verdict) -> bool:
     return found == expected(policy, case)
 
 
-async def noticed(world: World, version: Version, cases: Sequence[Case]) -> bool:
-    """Whether the table tells this version from the policy by a verdict; it is left where it first does.
+class Table:
+    """The cases of a policy, those first that told most versions from it so far: the next are much like those."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._cases = cases
+        self._told: Counter[int] = Counter()
+
+    def for_(self, version: Version) -> Iterator[Case]:
+        """The cases that a version is asked: where only the audit log can tell it, those that leave something there."""
+        written_alone = version.title.startswith("auditAnnotations")
+        for at in sorted(range(len(self._cases)), key=lambda at: (-self._told[at], at)):
+            if self._cases[at].audit or not written_alone:
+                yield self._cases[at]
+
+    def tells_by(self, case: Case) -> None:
+        self._told[self._cases.index(case)] += 1
+
+    def that_told(self) -> list[Case]:
+        """The cases that told a version from the policy, or could by what they leave in the audit log."""
+        return [case for at, case in enumerate(self._cases) if case.audit or self._told[at]]
+
+
+async def noticed(world: World, version: Version, cases: Iterable[Case]) -> bool:
+    """Whether one of the cases tells this version from the policy by a verdict; they are left where one first does.
 
     Raises AssertionError where something else than a policy speaks against what would be let in.
     """
     for case in cases:
         found = await world.verdict(case, version.headers)
+        version.asked.append(case)
         version.verdicts.append(found)
         if case.reaches and not case.refused and found.problem:
             raise AssertionError(f"{version.name}: {case.title}: {found.problem}")

@@ -66,6 +66,25 @@ class Verdict:
     """Where the audit log has it."""
 
 
+class Heard:
+    """What the audit log has of requests: annotations by call."""
+
+    def __init__(self, annotations: Mapping[str, Mapping[str, str]]) -> None:
+        self._annotations = annotations
+
+    def told(self, policy: str, verdicts: Iterable[Verdict]) -> list[dict[str, str]]:
+        """What a policy wrote of each, by the policy's keys."""
+        mine = f"{policy}/"
+        return [
+            {
+                key.removeprefix(mine): value
+                for key, value in self._annotations[found.call].items()
+                if key.startswith(mine)
+            }
+            for found in verdicts
+        ]
+
+
 class World:
     """The stored objects by namespace and name, and a client of the API server that has them."""
 
@@ -152,25 +171,16 @@ class World:
 
         return list(await asyncio.gather(*map(one, cases)))
 
-    def told(self, policy: str, verdicts: Sequence[Verdict], *, since: int) -> list[dict[str, str]]:
-        """What a policy wrote into the audit log of each call, by the policy's keys."""
-        events = self._events(since, {found.call for found in verdicts})
-        mine = f"{policy}/"
-        return [
-            {key.removeprefix(mine): value for key, value in events[found.call].items() if key.startswith(mine)}
-            for found in verdicts
-        ]
-
-    def _events(self, since: int, calls: Collection[str]) -> dict[str, dict[str, str]]:
-        """The annotations of the events of calls, each of which is written just after its answer."""
+    async def heard(self, verdicts: Iterable[Verdict], *, since: int) -> "Heard":
+        """What the audit log has of these requests; an event is written just after its answer, so it is waited for."""
+        calls = {found.call for found in verdicts}
         deadline = time.monotonic() + 5
         while True:
-            events = {
-                event["auditID"]: event.get("annotations") or {} for event in self.plane.audit_events(since=since)
-            }
-            if events.keys() >= set(calls) or time.monotonic() > deadline:
-                return events
-            time.sleep(0.05)
+            events = await asyncio.to_thread(self.plane.audit_events, since=since)
+            found = {event["auditID"]: event.get("annotations") or {} for event in events if event["auditID"] in calls}
+            if len(found) == len(calls) or time.monotonic() > deadline:
+                return Heard(found)
+            await asyncio.sleep(0.1)
 
     async def store(self) -> None:
         """Make all that the tables take for given."""
