@@ -16,6 +16,7 @@ from controlplane.errors import ControlPlaneError
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST, OLDEST
 from installed import Installed
+from sharing import ByVersion, end_unit
 from waiting import eventually, exists
 
 CRDS = [*kubevirt.CRDS, *neighbours.CRDS]
@@ -34,6 +35,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             session.config.stash[_BUILT] = assets()
         except ControlPlaneError as error:
             session.config.stash[_BUILT] = error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """In a worker of pytest-xdist, whose units come one after the other, what a unit shared ends with it."""
+    yield
+    if hasattr(item.config, "workerinput"):
+        end_unit(item.nodeid, nextitem.nodeid if nextitem else None)
 
 
 def _functions(session: pytest.Session) -> Iterator[pytest.Function]:
@@ -69,14 +78,7 @@ def new_plane(plane_assets: Assets, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], ControlPlane]:
     """The control plane of a version that all tests share; the first who asks starts it."""
-    started: dict[str, ControlPlane] = {}
-
-    def of(version: str) -> ControlPlane:
-        if version not in started:
-            started[version] = new_plane(version=version, audit=True)
-        return started[version]
-
-    return of
+    return ByVersion(lambda version: new_plane(version=version, audit=True), stop=ControlPlane.stop)
 
 
 @pytest.fixture(scope="session", params=[NEWEST, OLDEST])
@@ -91,20 +93,22 @@ def installations(new_plane: Callable[..., ControlPlane]) -> Iterator[Callable[[
 
     Its service runs, with what the platform sells: see ``offered``.
     """
-    started: dict[str, Installed] = {}
 
-    def of(version: str) -> Installed:
-        if version not in started:
-            installed = started[version] = Installed(new_plane(version=version))
-            installed.install()
-            installed.start()
-            gpukinds.offered(installed.plane, installed.namespace)
-            installed.plane.restart_controller_manager()
-        return started[version]
+    def install(version: str) -> Installed:
+        installed = Installed(new_plane(version=version))
+        installed.install()
+        installed.start()
+        gpukinds.offered(installed.plane, installed.namespace)
+        installed.plane.restart_controller_manager()
+        return installed
 
-    yield of
-    for installed in started.values():
+    def stop(installed: Installed) -> None:
         installed.stop()
+        installed.plane.stop()
+
+    found = ByVersion(install, stop=stop)
+    yield found
+    found.stop()
 
 
 @pytest.fixture(scope="session", params=[NEWEST, OLDEST])

@@ -1,11 +1,13 @@
-"""Which tests a worker of pytest-xdist runs together, and in which order they are handed out."""
+"""What tests have in common: which of them stay in one process, and control planes that they share."""
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
 
 from xdist.scheduler import LoadScopeScheduling
 
 _CLUSTER: Final = "tests/cluster"
+T = TypeVar("T")
 _VERSION: Final = re.compile(r"\[(?:.*-)?(1\.\d+)(?:-.*)?\]$")
 
 
@@ -24,3 +26,33 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)
+
+
+class ByVersion(Generic[T]):
+    """What is made once for each version of the API server, by the first who asks."""
+
+    def __init__(self, make: Callable[[str], T], *, stop: Callable[[T], None]) -> None:
+        self._make = make
+        self._stop = stop
+        self._made: dict[str, T] = {}
+        _shared.append(self)
+
+    def __call__(self, version: str) -> T:
+        if version not in self._made:
+            self._made[version] = self._make(version)
+        return self._made[version]
+
+    def stop(self) -> None:
+        """Stop all of it; who asks after that has it made anew."""
+        while self._made:
+            self._stop(self._made.popitem()[1])
+
+
+_shared: Final[list[ByVersion[Any]]] = []
+
+
+def end_unit(before: str, after: str | None) -> None:
+    """Stop what the tests of a unit shared, when the next test is of another: idle planes cost a core in the end."""
+    if after is not None and unit(before) != unit(after) and _VERSION.search(before):
+        for shared in _shared:
+            shared.stop()

@@ -3,18 +3,25 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from controlplane.client import Client, Object
 from controlplane.errors import APIError
 
 T = TypeVar("T")
+FIRST: Final = 0.05
+LAST: Final = 0.3
+"""Seconds between two looks, at first and in the end: a long wait isn't to cost what is waited for its processor."""
 
 
-async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 30, every: float = 0.05) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 30, every: float | None = None) -> T:
     """Look until something true comes back, and give it. What keeps it from that in the end is raised: the API server's
-    refusal, a failed assertion, or an AssertionError that names ``look``."""
+    refusal, a failed assertion, or an AssertionError that names ``look``.
+
+    ``every`` are the seconds between two looks; where none is said, they are more the longer it takes.
+    """
     deadline = time.monotonic() + seconds
+    pause = FIRST if every is None else every
     while True:
         try:
             if found := await look():
@@ -24,7 +31,8 @@ async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 30, e
             problem = error
         if time.monotonic() > deadline:
             raise problem
-        await asyncio.sleep(every)
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.1, LAST) if every is None else every
 
 
 async def exists(kube: Client, obj: Object) -> bool:

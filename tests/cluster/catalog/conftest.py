@@ -7,6 +7,7 @@ import kubevirt
 import pytest
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
+from sharing import ByVersion
 
 from cluster.api import Api
 from cluster.catalog import ClusterCatalog
@@ -16,14 +17,8 @@ from cluster.connect import connect
 @pytest.fixture(scope="session")
 def gpu_planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], ControlPlane]:
     """The control plane of a version with the GPU kinds; the first who asks starts it."""
-    started: dict[str, ControlPlane] = {}
-
-    def of(version: str) -> ControlPlane:
-        if version not in started:
-            started[version] = new_plane(version=version, crds=[*kubevirt.CRDS, *gpukinds.CRDS])
-        return started[version]
-
-    return of
+    crds = [*kubevirt.CRDS, *gpukinds.CRDS]
+    return ByVersion(lambda version: new_plane(version=version, crds=crds), stop=ControlPlane.stop)
 
 
 @pytest.fixture(scope="session", params=[NEWEST])

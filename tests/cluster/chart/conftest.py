@@ -11,19 +11,13 @@ from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST, OLDEST
 from recorder import Recorder, recording
 from release import installed
+from sharing import ByVersion
 from waiting import eventually
 
 
 @pytest.fixture(scope="session")
 def chart_planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], ControlPlane]:
-    started: dict[str, ControlPlane] = {}
-
-    def of(version: str) -> ControlPlane:
-        if version not in started:
-            started[version] = new_plane(version=version)
-        return started[version]
-
-    return of
+    return ByVersion(lambda version: new_plane(version=version), stop=ControlPlane.stop)
 
 
 @pytest.fixture(scope="session", params=[NEWEST, OLDEST])

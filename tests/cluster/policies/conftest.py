@@ -10,12 +10,12 @@ from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST, OLDEST
 from policies.force import enforce
 from policies.world import BETAS, World, install_crds
+from sharing import ByVersion
 
 
 @pytest.fixture(scope="session")
 def policy_planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], tuple[ControlPlane, dict[Any, Any]]]:
     """The plane of a version with the chart's policies in force, and what is stored there."""
-    made: dict[str, tuple[ControlPlane, dict[Any, Any]]] = {}
 
     async def fill(plane: ControlPlane, stored: dict[Any, Any]) -> None:
         async with plane.client() as kube:
@@ -24,15 +24,13 @@ def policy_planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], tup
             await enforce(world)
 
     def of(version: str) -> tuple[ControlPlane, dict[Any, Any]]:
-        if version not in made:
-            plane = new_plane(version=version, audit=True, apiserver_flags=[BETAS])
-            stored: dict[Any, Any] = {}
-            install_crds(plane)
-            asyncio.run(fill(plane, stored))
-            made[version] = plane, stored
-        return made[version]
+        plane = new_plane(version=version, audit=True, apiserver_flags=[BETAS])
+        stored: dict[Any, Any] = {}
+        install_crds(plane)
+        asyncio.run(fill(plane, stored))
+        return plane, stored
 
-    return of
+    return ByVersion(of, stop=lambda made: made[0].stop())
 
 
 @pytest.fixture(scope="session")
