@@ -24,8 +24,6 @@ def launcher(draft: Draft, state: State, places: Places, agenda: Agenda) -> tupl
     pod = next((pod for pod in draft.pods if _waits(pod)), None)
     if pod is None or not draft.held or draft.user is None or draft.gpu_class is None or draft.device.deleting:
         return None, None
-    if draft.unread:
-        return None, None
     user = draft.user
     if (at := place_of(pod)) and at != draft.node:
         why = f"its pod waits for node {at}, and GPUDevice {draft.device.name} is held on {draft.node}"
