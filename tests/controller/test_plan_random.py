@@ -25,7 +25,7 @@ CLASSES = ("h200", "h200-east")
 POD = "virt-launcher-"
 ZONES = ("", "", "", "east", "west", "moon")
 MAKERS = ("VirtualMachine", "VirtualMachineInstanceReplicaSet", "")
-CHANGES = (H200, OTHER, "east", None, None, "offer", 1, 3)
+CHANGES = (H200, OTHER, OTHER, OTHER, "east", None, "offer", 1, 3)
 NODE_EVENTS = ("cordon", "uncordon", "fail", "recover", "remove", "come back", "lose a GPU", "find it again")
 
 namespaces = st.sampled_from(NAMESPACES)
