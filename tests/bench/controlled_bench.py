@@ -37,7 +37,7 @@ LEAST: Final = 0.7
 """The rate of the controller's writes, of that of bare ones."""
 _GPUS: Final = 8
 _RESOURCE: Final = "nvidia.com/BENCH"
-_ORDERED, _BARE = "ordered", "bare"
+_NAMESPACE: Final = "bench"
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
@@ -63,36 +63,34 @@ async def _hold_all(installed: Installed) -> list[str]:
             before = await _bare_rate(api, "before")
             since = installed.plane.audited
             await _held(kube, api, installed.namespace)
+            events = installed.plane.audit_events(since=since)
             after = await _bare_rate(api, "after")
     finally:
         await api.close()
-    return _show(installed.plane.audit_events(since=since), user, (before, after))
+    return _show(events, user, (before, after))
 
 
 async def _furnish(kube: Client) -> None:
-    """A class with as many GPUs as are ordered; the orders, which nobody has held yet, and as many for bare writes.
+    """A class with as many GPUs as are ordered, and the orders, which nobody has held yet.
 
-    The namespaces are no tenant's, so the service, which is not there, is not asked.
+    Their namespace is no tenant's, so the service, which is not there, is not asked.
     """
     source = {"devicePlugin": {"resourceName": _RESOURCE, "nodeSelector": {"bench": "x"}}}
     await kube.create(gpukinds.gpu_class("bench", source=source))
-    for name in (_ORDERED, _BARE):
-        await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
     conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]
     rest = {"status": {"allocatable": {_RESOURCE: str(_GPUS)}, "conditions": conditions}}
     nodes = (
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{number}", "labels": {"bench": "x"}}, **rest}
         for number in range(ORDERS // _GPUS)
     )
-    orders = (_order(space, number) for number in range(ORDERS) for space in (_ORDERED, _BARE))
+    orders = (_order(number) for number in range(ORDERS))
     await _all([partial(kube.create, obj) for obj in (*nodes, *orders)])
 
 
-def _order(namespace: str, number: int) -> dict[str, Any]:
-    # Of a class that there is not: those for bare writes are nobody's business, and wait.
-    of = "bench" if namespace == _ORDERED else "none"
-    metadata = {"namespace": namespace, "name": f"gpu-{number}"}
-    spec = {"className": of, "count": 1}
+def _order(number: int) -> dict[str, Any]:
+    metadata = {"namespace": _NAMESPACE, "name": f"gpu-{number}"}
+    spec = {"className": "bench", "count": 1}
     return {"apiVersion": gpukinds.API_VERSION, "kind": "GPUDevice", "metadata": metadata, "spec": spec}
 
 
@@ -113,7 +111,7 @@ async def _bare_rate(api: Api, message: str) -> float:
     """Status writes a second."""
     held = {"type": "Held", "status": "False", "reason": "Bench", "message": message}
     body = {"status": {"phase": "Pending", "conditions": [{**held, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
-    write = partial(api.merge, GPU_DEVICES, patch=body, namespace=_BARE, subresource="status")
+    write = partial(api.merge, GPU_DEVICES, patch=body, namespace=_NAMESPACE, subresource="status")
     began = time.monotonic()
     await _all([partial(write, f"gpu-{number}") for number in range(ORDERS)])
     return ORDERS / (time.monotonic() - began)
@@ -150,7 +148,7 @@ def _show(events: list[dict[str, Any]], user: str, bare: tuple[float, float]) ->
     """Print the table; what is short of its aim."""
     own = [event for event in events if _is_write(event, user)]
     by_kind = Counter(_what(event) for event in own)
-    # Its Lease is renewed for as long as it runs, and bare writes, which follow and go before, are not its own.
+    # Its Lease is renewed for as long as it runs.
     made = sorted(_time(event) for event in own if event["objectRef"]["resource"] != "leases")
     rate = len(made) / (made[-1] - made[0])
     print(f"\n{ORDERS:,} orders held at once: {len(made):,} writes in {made[-1] - made[0]:.2f} s")
@@ -166,8 +164,7 @@ def _show(events: list[dict[str, Any]], user: str, bare: tuple[float, float]) ->
 
 def _is_write(event: Mapping[str, Any], user: str) -> bool:
     found = event.get("impersonatedUser") or event["user"]
-    of_bare = event.get("objectRef", {}).get("namespace") == _BARE
-    return event["verb"] in _WRITES and found["username"] == user and "objectRef" in event and not of_bare
+    return event["verb"] in _WRITES and found["username"] == user and "objectRef" in event
 
 
 def _what(event: Mapping[str, Any]) -> str:

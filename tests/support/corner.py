@@ -41,9 +41,10 @@ class Fate:
 
 @dataclass
 class Writes:
-    """How many writes were begun, and whether the client is dead."""
+    """How many writes were begun, those that are under way, and whether the client is dead."""
 
     count: int = 0
+    flying: set[asyncio.Task[Any]] = field(default_factory=set)
     dead: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -110,20 +111,26 @@ class Cornered(Api):
         return await self._fated(kind, {}, call)
 
     async def _fated(self, kind: Kind, body: Mapping[str, Any], call: Any) -> Obj:
-        try:
-            self._live()
-            if kind == kinds.EVENTS or (kind == kinds.LEASES and "spec" in body):
-                return dict(await call)
-            self.writes.count += 1
-            if self.writes.count != self.fate.write:
-                return dict(await call)
-            if self.fate.killed:
-                self.writes.dead.set()
-            if self.fate.taken:
-                await call
-            raise Unreachable("the answer is lost")
-        finally:
+        if self.writes.dead.is_set():
             call.close()
+            self._live()
+        counted = kind != kinds.EVENTS and not (kind == kinds.LEASES and "spec" in body)
+        self.writes.count += counted
+        fatal = counted and self.writes.count == self.fate.write
+        if fatal and self.fate.killed:
+            self.writes.dead.set()
+        if fatal and not self.fate.taken:
+            call.close()
+            raise Unreachable("the write is lost")
+        # What is under way when the client dies, the API server takes: half of a deletion would be left to the pod
+        # garbage collector, which is not there.
+        flying = asyncio.create_task(call)
+        self.writes.flying.add(flying)
+        flying.add_done_callback(self.writes.flying.discard)
+        answer = await asyncio.shield(flying)
+        if fatal:
+            raise Unreachable("the answer is lost")
+        return dict(answer)
 
 
 @asynccontextmanager
@@ -134,6 +141,7 @@ async def cornered(plane: ControlPlane, corner: str, fate: Fate | None = None) -
     try:
         yield api
     finally:
+        await asyncio.gather(*api.writes.flying, return_exceptions=True)
         await api.close()
 
 

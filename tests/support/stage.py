@@ -44,19 +44,18 @@ class Stage:
 
     async def set(self) -> None:
         """Set everything up."""
-        await self.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.corner}})
+        await self.namespace()
         # One for all: without an owner that is there they would be collected as garbage.
         owner = await self.kube.create(vm(self.corner, "owner"))
         await asyncio.gather(
-            *(self._class(name, guarded=name != "fresh") for name in ("fresh", "settled", "retired")),
-            *(self._node(name, of, gpus) for of, nodes in _NODES.items() for name, gpus in nodes.items()),
-            self._order("new", "fresh", 1),
-            self._order("plain", "fresh", 2),
+            *(self.gpu_class(name, guarded=name != "fresh") for name in ("fresh", "settled", "retired")),
+            *(self.node(name, of, gpus) for of, nodes in _NODES.items() for name, gpus in nodes.items()),
+            self.order("new", "fresh", 1),
+            self.order("plain", "fresh", 2),
             self._held("gone", "fresh", 4, on="z", bound={"name": "long-gone", "uid": "long-gone"}),
             self._held("lost", "settled", 3, on="c"),
             self._machine("new", owner),
         )
-        await eventually(lambda: self.kube.get(ref("v1", "ServiceAccount", "default", self.corner)))
         moving, stuck = await asyncio.gather(self._machine("moving", owner, runs_on="f"), self._machine("stuck", owner))
         await asyncio.gather(self._uses(moving, 2, on="f"), self._uses(stuck, 1, on="h"))
         metadata = {"name": "move", "namespace": self.corner}
@@ -67,13 +66,18 @@ class Stage:
             self.kube.delete(ref(API_VERSION, "GPUClass", f"{self.corner}-retired")),
         )
 
-    async def _class(self, name: str, *, guarded: bool) -> None:
+    async def namespace(self) -> None:
+        """Begin, with a namespace in which pods can be made."""
+        await self.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.corner}})
+        await eventually(lambda: self.kube.get(ref("v1", "ServiceAccount", "default", self.corner)))
+
+    async def gpu_class(self, name: str, *, guarded: bool) -> None:
         source = {"devicePlugin": {"resourceName": RESOURCE, "nodeSelector": {LABEL: self.corner, "of": name}}}
         made = gpu_class(f"{self.corner}-{name}", source=source)
         made["metadata"] |= {"labels": {LABEL: self.corner}, "finalizers": [_CLASS_FINALIZER] if guarded else []}
         await self.kube.create(made)
 
-    async def _node(self, name: str, of: str, gpus: int) -> None:
+    async def node(self, name: str, of: str, gpus: int) -> None:
         metadata = {"name": f"{self.corner}-{name}", "labels": {LABEL: self.corner, "of": of}}
         status = {"allocatable": {RESOURCE: str(gpus)}, "conditions": [_READY]}
         spec = {"unschedulable": True} if name == "c" else {}
@@ -81,13 +85,13 @@ class Stage:
             {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
         )
 
-    async def _order(self, name: str, of: str, count: int, **metadata: Any) -> Object:
+    async def order(self, name: str, of: str, count: int, **metadata: Any) -> Object:
         marks = {"name": name, "namespace": self.corner, **metadata}
         spec = {"className": f"{self.corner}-{of}", "count": count}
         return await self.kube.create({"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": marks, "spec": spec})
 
     async def _held(self, name: str, of: str, count: int, *, on: str, bound: Mapping[str, str] | None = None) -> None:
-        made = await self._order(name, of, count, finalizers=[_FINALIZER])
+        made = await self.order(name, of, count, finalizers=[_FINALIZER])
         status: dict[str, Any] = {"phase": "InUse" if bound else "Held", "resourceName": RESOURCE}
         status |= {"nodeName": f"{self.corner}-{on}", "heldAt": _stamp()}
         await self.kube.patch(

@@ -82,7 +82,10 @@ class Cluster:
         alive = {machine["metadata"]["uid"] for machine in await self.machines()}
         for pod in await self.pods():
             if pod["metadata"]["ownerReferences"][0]["uid"] not in alive:
-                await self.kube.delete(pod, grace=0)
+                await self.ends(pod)
+
+    async def ends(self, pod: Object) -> None:
+        await self.kube.delete(ref("v1", "Pod", pod["metadata"]["name"], self.pool.namespace), grace=0)
 
     async def migrate(self) -> None:
         """To its end, or given up on the way."""
@@ -95,7 +98,7 @@ class Cluster:
                     pod = launcher(machine, migration=move["metadata"]["uid"])
                     await self.runs(machine, await self.pool.virt_controller.create(pod))
                     for source in sources:
-                        await self.kube.delete(source, grace=0)
+                        await self.ends(source)
             await self.kube.delete(move)
 
     async def a_node(self) -> None:

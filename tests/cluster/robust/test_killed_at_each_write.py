@@ -79,7 +79,7 @@ async def looks_like(stage: Stage, expected: dict[str, Any], fate: Fate) -> None
         return True
 
     try:
-        await eventually(equal, seconds=20, every=0.4)
+        await eventually(equal, seconds=20, every=0.6)
     except AssertionError as error:
         raise AssertionError(f"{fate}: {error}") from error
 
@@ -96,7 +96,7 @@ async def test_killed_at_each_write_in_turn_the_next_one_comes_to_the_same_end(
     assert writes > 25
     fates = [Fate(write=1, taken=False)]
     fates += [Fate(write=number) for number in range(1, writes + 1)]
-    fates += [Fate(write=number, killed=False) for number in range(1, writes + 1, 4)]
+    fates += [Fate(write=number, killed=False) for number in range(3, writes, 10)]
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(fate: Fate) -> bool:
