@@ -23,21 +23,30 @@ class Table(Generic[T]):
     """The values of one kind, as a watch tells them, with our own writes put in before the watch shows them.
 
     ``read`` makes a value of a manifest, or None of what is not kept; where it raises FieldError the object is left
-    out, logged once, and counted in ``unreadable``.
+    out, logged once, and counted in ``unreadable``. ``salvage`` may make a value of such an object all the same, by
+    what is wrong with it; that is kept in its place.
     """
 
-    def __init__(self, name: str, read: Callable[[Mapping[str, Any]], T | None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[Mapping[str, Any]], T | None],
+        *,
+        salvage: Callable[[Mapping[str, Any], str], T | None] | None = None,
+    ) -> None:
         self.name = name
         self.changes = 0
         self.unreadable: dict[Key, str] = {}
         self._read = read
+        self._salvage = salvage
         self._values: defaultdict[str, dict[str, T]] = defaultdict(dict)
         self._reached = 0
         self._written: dict[Key, int] = {}
         self._unlisted: set[Key] = set()
 
     def __len__(self) -> int:
-        return sum(map(len, self._values.values()))
+        # Of a copy: metrics are read from another thread.
+        return sum(map(len, list(self._values.values())))
 
     def get(self, namespace: str, name: str) -> T | None:
         """A value."""
@@ -78,7 +87,7 @@ class Table(Generic[T]):
         try:
             value = self._read(obj)
         except FieldError as error:
-            self._leave_out(key, str(error))
+            self._leave_out(key, obj, str(error))
         else:
             self._set(key, value)
 
@@ -137,9 +146,9 @@ class Table(Generic[T]):
         if old is not None:
             self.changed(old, None)
 
-    def _leave_out(self, key: Key, why: str) -> None:
+    def _leave_out(self, key: Key, obj: Mapping[str, Any], why: str) -> None:
         known = self.unreadable.get(key)
-        self._forget(key)
+        self._set(key, self._salvage(obj, why) if self._salvage else None)
         self.unreadable[key] = why
         if known != why:
             namespace, name = (printable(clip(part, 253)) for part in key)

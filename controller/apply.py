@@ -11,12 +11,13 @@ import structlog
 from cluster.api import Api
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.kinds import PODS
+from cluster.watchdog import Progress
 from controller.events import Recorder
 from controller.keeper import Keeper
 from controller.metrics import Metrics
 from controller.rests import Rests, shown
 from controller.writes import Target, Write
-from gpu.errors import CatalogError
+from gpu.errors import CatalogError, FieldError
 from gpu.pod import FINISHED, owning_vmi
 
 AT_ONCE: Final = 32
@@ -65,12 +66,14 @@ class Applier:
         lead: Lead,
         recorder: Recorder,
         metrics: Metrics,
+        progress: Progress | None = None,
     ) -> None:
         self._api = api
         self._keeper = keeper
         self._lead = lead
         self._recorder = recorder
         self._metrics = metrics
+        self._progress = progress or Progress()
         self.rests = Rests()
 
     async def apply(self, writes: Sequence[Write]) -> Outcome:
@@ -97,6 +100,7 @@ class Applier:
                 return False
             how = await self._tried(write, outcome)
             self._metrics.written(write.kind, write.verb, how)
+            self._progress.step()
             outcome.made += how == MADE
             outcome.failed += how != MADE
             return how == MADE
@@ -175,4 +179,10 @@ def _patch(write: Write) -> dict[str, Any]:
 
 
 def _runs_for(pod: Mapping[str, Any], uid: str) -> bool:
-    return owning_vmi(pod["metadata"]) == uid and (pod.get("status") or {}).get("phase") not in FINISHED
+    """Whether it is an unfinished pod of this VMI; one of which nobody can tell whose it is counts as such."""
+    if (pod.get("status") or {}).get("phase") in FINISHED:
+        return False
+    try:
+        return owning_vmi(pod["metadata"]) == uid
+    except FieldError:
+        return True

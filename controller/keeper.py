@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import structlog
@@ -13,6 +14,7 @@ from cluster.errors import NotFound
 from cluster.kinds import CONFIG_MAPS, LEASES, Kind
 from cluster.table import Table
 from cluster.watch import SILENCE, Watch
+from controller.unread import salvage
 from controller.writes import Target
 from gpu import names
 from gpu.errors import FieldError
@@ -38,8 +40,15 @@ class Tables(NamedTuple):
 class Noticed(Table[T]):
     """A table that tells when something in it became another."""
 
-    def __init__(self, name: str, read: Callable[[Mapping[str, Any]], T | None], notice: Callable[[], None]) -> None:
-        super().__init__(name, read)
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[Mapping[str, Any]], T | None],
+        notice: Callable[[], None],
+        *,
+        salvage: Callable[[Mapping[str, Any], str], T | None],
+    ) -> None:
+        super().__init__(name, read, salvage=salvage)
         self._notice = notice
 
     def changed(self, old: T | None, new: T | None) -> None:
@@ -51,6 +60,8 @@ class Noticed(Table[T]):
 
 class Keeper:
     """The values that ``readers`` make of every object of their kinds; a kind that is not served has none.
+
+    What can't be read is there as what could be told of it (controller.unread).
 
     Of ConfigMaps and Leases only the settings and the Lease ``lease`` in ``namespace`` are kept. ``notice`` is called
     whenever something became another. What is in doubt is read afresh by ``settle``: a write of which nobody knows
@@ -68,7 +79,9 @@ class Keeper:
         silence: float = SILENCE,
     ) -> None:
         self._api = api
-        self._tables = {kind: Noticed(kind.name, read, notice) for kind, read in readers.items()}
+        self._tables: dict[Kind, Noticed[Any]] = {
+            kind: Noticed(kind.name, read, notice, salvage=partial(salvage, kind)) for kind, read in readers.items()
+        }
         only = {CONFIG_MAPS: names.SETTINGS, LEASES: lease}
         self.watches = [
             Watch(api, kind, table, silence=silence, **_where(namespace, only.get(kind)))

@@ -10,6 +10,7 @@ import structlog
 
 from cluster.events import pause
 from cluster.kinds import GPU_CLASSES, GPU_DEVICES
+from cluster.watchdog import Progress
 from controller.apply import Applier, Outcome
 from controller.events import Recorder
 from controller.keeper import Keeper, Tables
@@ -23,6 +24,9 @@ BREATH: Final = 0.02
 
 LONGEST_WAIT: Final = 60.0
 """Seconds after which a plan is made though nothing happened."""
+
+STUCK: Final = 120.0
+"""Seconds without a plan or a write, though there is work, after which the loop counts as stuck."""
 
 _log = structlog.get_logger("gpu-webhooks")
 
@@ -61,6 +65,8 @@ class Loop:
         recorder: Recorder,
         wake: asyncio.Event,
         clock: Clock = utc_now,
+        progress: Progress | None = None,
+        stuck: float = STUCK,
     ) -> None:
         self._keeper = keeper
         self._lead = lead
@@ -70,9 +76,22 @@ class Loop:
         self._recorder = recorder
         self._wake = wake
         self._clock = clock
+        self._progress = progress or Progress()
+        self._stuck = stuck
         self._noticed: frozenset[Event] = frozenset()
         self._failures = 0
         self._problem = ""
+
+    def stuck(self) -> str:
+        """Why a new start would be better: nothing gets on though there is work; empty where all is well.
+
+        While the API server can't be reached a new start helps nobody. May be called from another thread.
+        """
+        seconds = self._progress.stuck
+        if seconds <= self._stuck:
+            return ""
+        why = f": {self._problem}" if self._problem else ""
+        return f"no plan and no write has come to its end for {seconds:.0f} s, though there is work{why}"
 
     async def run(self) -> None:
         """Lead whenever the Lease is ours, for ever."""
@@ -87,6 +106,7 @@ class Loop:
                 leading.cancel()
                 await asyncio.gather(leading, return_exceptions=True)
                 self._metrics.led(leads=False)
+                self._progress.rest()
 
     async def _leading(self) -> None:
         self._planner.forget()
@@ -95,12 +115,15 @@ class Loop:
             try:
                 if not knows:
                     await self._keeper.filled()
+                    self._progress.step()
                     # The watches may not have told yet what the one before us wrote last: GPUs that it gave away.
                     await self._keeper.catch_up((GPU_CLASSES, GPU_DEVICES))
                     knows = True
                 wait = await self._round()
             except CatalogError as error:
+                self._progress.rest()
                 await asyncio.sleep(self._trouble(str(error)))
+                self._progress.step()
             except Exception as error:  # noqa: BLE001 - it must not end; the log has the traceback
                 why = f"our own code failed: {error!r}"
                 if why != self._problem:
@@ -109,8 +132,10 @@ class Loop:
                 await asyncio.sleep(self._trouble(why))
             else:
                 self._well()
+                self._progress.rest()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wait)
+                self._progress.step()
                 await asyncio.sleep(BREATH)
 
     async def _round(self) -> float:
@@ -122,6 +147,7 @@ class Loop:
         with self._metrics.plan_seconds.time():
             plan = await asyncio.to_thread(self._planner.plan, self._keeper.tables(), now=self._clock())
         self._metrics.planned(plan)
+        self._progress.step()
         self._notice(plan)
         outcome = await self._applier.apply(plan.writes)
         if outcome.unreachable:

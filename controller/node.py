@@ -7,6 +7,7 @@ from typing import Any, Final
 from controller.affinity import Taint, read_taints
 from gpu import fields
 from gpu.condition import of_type, read_conditions
+from gpu.errors import FieldError
 from gpu.gpuclass import is_extended
 from gpu.quantity import quantity
 
@@ -61,7 +62,7 @@ def _allocatable(status: Mapping[str, Any]) -> dict[str, int]:
     for name, value in (fields.optional_object(status, "allocatable", "status") or {}).items():
         if is_extended(name):
             try:
-                found[name] = int(quantity(value))
+                found[name] = max(0, int(quantity(value)))
             except ValueError:
-                found[name] = 0
+                raise FieldError(fields.child("status.allocatable", name), "must be a quantity") from None
     return found

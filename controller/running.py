@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from socket import gethostname
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from cluster.api import Api
 from cluster.leader import Leader
 from cluster.metrics import WatchMetrics
+from cluster.watchdog import Progress
 from controller.apply import Applier
 from controller.events import Recorder
 from controller.keeper import Keeper
@@ -21,11 +22,13 @@ from controller.state import READERS, Config
 
 
 class Running(NamedTuple):
-    """A controller that runs: what it counts, what it knows, and the loop, which ends only by a failure."""
+    """A controller that runs: what it counts, what it knows, the loop, which ends only by a failure, and what says why
+    that is stuck, empty where it is not."""
 
     metrics: Metrics
     keeper: Keeper
     loop: asyncio.Task[None]
+    stuck: Callable[[], str]
 
 
 def identity() -> str:
@@ -42,7 +45,8 @@ async def running(api: Api, config: Config, *, service_account: str) -> AsyncIte
     metrics.registry.register(WatchMetrics(keeper.watches))
     leader = Leader(api, namespace=config.namespace, name=config.lease, me=me, barred=installation.bars)
     recorder = Recorder(api, by=me)
-    applier = Applier(api, keeper=keeper, lead=leader, recorder=recorder, metrics=metrics)
+    progress = Progress()
+    applier = Applier(api, keeper=keeper, lead=leader, recorder=recorder, metrics=metrics, progress=progress)
     loop = Loop(
         keeper=keeper,
         lead=leader,
@@ -51,12 +55,13 @@ async def running(api: Api, config: Config, *, service_account: str) -> AsyncIte
         metrics=metrics,
         recorder=recorder,
         wake=wake,
+        progress=progress,
     )
     # The Lease is given back last: when nothing is being written any more.
     async with keeper.running(), leader:
         tasks = [asyncio.create_task(recorder.run(), name="events"), asyncio.create_task(loop.run(), name="loop")]
         try:
-            yield Running(metrics, keeper, tasks[1])
+            yield Running(metrics, keeper, tasks[1], loop.stuck)
         finally:
             for task in tasks:
                 task.cancel()

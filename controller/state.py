@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from controller.published import (
 )
 from controller.record import Monitor, Record, read_monitor, read_record
 from controller.seen import Seen, observe
+from controller.unread import Unread
 from gpu import names
 from gpu.gpuclass import GPUClass
 from gpu.gpudevice import GPUDevice
@@ -107,6 +108,10 @@ class State:
     namespaces: Mapping[str, Tenancy]
     unmade: frozenset[str]
     """Uids of VMs that make no other VMI when theirs is lost."""
+    unread: Sequence[Unread] = ()
+    """What is there and can't be read."""
+    unread_users: Mapping[str, Sequence[Unread]] = field(default_factory=dict)
+    """By namespace: the VMIs and pods among them."""
     seen: Seen = field(default_factory=Seen)
 
     @classmethod
@@ -119,10 +124,18 @@ class State:
         served: Iterable[Kind] = tuple(READERS),
         seen: Seen | None = None,
     ) -> "State":
-        """Arrange what is known; ``seen`` is that of the snapshot before. Kinds without a table have no objects."""
+        """Arrange what is known; ``seen`` is that of the snapshot before. Kinds without a table have no objects.
+
+        Among the values of a table may be what was told of objects that can't be read.
+        """
+        unread: list[Unread] = []
 
         def known(kind: Kind) -> Iterable[Any]:
-            return tables.get(kind, ())
+            values = list(tables.get(kind, ()))
+            if any(type(value) is Unread for value in values):
+                unread.extend(value for value in values if isinstance(value, Unread))
+                return [value for value in values if not isinstance(value, Unread)]
+            return values
 
         pods: list[Pod] = list(known(kinds.PODS))
         machines = {(found.vmi.namespace, found.vmi.name): found for found in known(kinds.VMIS)}
@@ -131,7 +144,7 @@ class State:
             ((found.vmi.namespace, found.vmi.device), found) for found in machines.values() if found.vmi.device
         )
         pods_of = _grouped((pod.vmi_uid, pod) for pod in pods if pod.vmi_uid)
-        return cls(
+        found = cls(
             config=config,
             now=now,
             served=frozenset(served),
@@ -153,6 +166,12 @@ class State:
             unmade=frozenset(found.uid for found in known(kinds.VMS)),
             seen=observe(seen or Seen(), devices, machines=machines, referrers=referrers, pods_of=pods_of, now=now),
         )
+        users = _grouped((one.namespace, one) for one in unread if one.kind in {kinds.VMIS, kinds.PODS})
+        return replace(found, unread=unread, unread_users=users) if unread else found
+
+    def unread_named(self, kind: Kind, name: str) -> Unread | None:
+        """What was told of an object of a kind that has no namespace, where it can't be read."""
+        return next((found for found in self.unread if found.kind == kind and found.name == name), None)
 
     @property
     def stamp(self) -> str:

@@ -221,7 +221,7 @@ class Pod:
             vmi_uid=owning_vmi(metadata) or "",
             finished=fields.optional_text(status, "phase", "status") in FINISHED,
             deleting=fields.optional_text(metadata, "deletionTimestamp", "metadata") is not None,
-            nodes=frozenset([node] if node else _pinned_nodes(required_terms(obj))),
+            nodes=frozenset([node] if node else pinned_nodes(required_terms(obj))),
             resources=needed(obj),
             node_name=node or "",
             migration=_label(metadata, names.MIGRATION_JOB),
@@ -250,7 +250,8 @@ def owning_vmi(metadata: Mapping[str, Any]) -> str | None:
     return fields.optional_text(owner, "uid", "metadata.ownerReferences[]") if group == names.KUBEVIRT_GROUP else None
 
 
-def _pinned_nodes(terms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def pinned_nodes(terms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The nodes that the terms of a required node affinity name. Raises FieldError."""
     for term in terms:
         for requirement in fields.objects(term, "matchFields", _TERMS):
             if requirement.get("key") == names.NODE_NAME_FIELD and requirement.get("operator") == "In":

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from cluster import kinds
+from controller import unread
 from controller.plan.agenda import Agenda
 from controller.plan.bind import bind, rivals
 from controller.plan.classes import class_status_write, figures, finalizer_write
@@ -39,7 +41,7 @@ def plan(state: State) -> Plan:
     return Plan(
         writes=tuple(writes),
         again=agenda.next,
-        notices=(*notices, *map(notice, strangers)),
+        notices=(*notices, *map(notice, strangers), *map(unread.notice, state.unread)),
         classes=found,
         trespassers=strangers,
     )
@@ -70,9 +72,10 @@ def _place(
 
 def _classes(state: State, drafts: list[Draft], found: Mapping[str, Figures], published: frozenset[str]) -> list[Write]:
     held = {draft.device.class_name for draft in drafts if draft.held or draft.device.held}
+    of_unread = {one.of_class for one in state.unread if one.kind == kinds.GPU_DEVICES and one.has_gpus}
     known = (state.remembered.known if state.remembered else None) or frozenset()
     writes = (
-        finalizer_write(gpu_class, held=name in held, known=known)
+        finalizer_write(gpu_class, held=name in held or bool(of_unread & {name, None}), known=known)
         or class_status_write(gpu_class, found[name], state, published)
         for name, gpu_class in state.classes.items()
     )

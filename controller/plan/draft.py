@@ -6,6 +6,7 @@ from datetime import datetime
 from cluster import kinds
 from controller.machine import Machine
 from controller.state import State
+from controller.unread import concerns, uses
 from controller.writes import Event
 from gpu.condition import Condition
 from gpu.gpuclass import GPUClass
@@ -19,7 +20,8 @@ class Draft:
     """``device`` is as stored; the fields below ``in_use`` are as wanted, and begin as stored.
 
     ``user`` is the VMI that has it or is the next to have it, ``rivals`` whether others refer to it too; ``pods`` are
-    the unfinished ones of the VMI of its binding; ``lost`` is why it can't stay where it is held, if it can't.
+    the unfinished ones of the VMI of its binding; ``unread`` is whether something that can't be read uses it, or may;
+    ``lost`` is why it can't stay where it is held, if it can't.
     """
 
     device: GPUDevice
@@ -28,6 +30,7 @@ class Draft:
     referrers: tuple[Machine, ...]
     pods: tuple[Pod, ...]
     in_use: bool
+    unread: bool
     resource: str | None
     node: str | None
     held_at: str | None
@@ -88,7 +91,8 @@ def draft_of(device: GPUDevice, state: State) -> Draft:
     found = state.machines.get((device.namespace, binding.name)) if binding else None
     bound = found if found and binding and found.vmi.uid == binding.uid else None
     pods = tuple(state.pods_of.get(binding.uid, ())) if binding else ()
-    used = binding is not None and in_use(device, vmi=bound.vmi if bound else None, pods=pods)
+    unread = [one for one in state.unread_users.get(device.namespace, ()) if concerns(one, device)]
+    used = in_use(device, vmi=bound.vmi if bound else None, pods=pods) or any(uses(one, device) for one in unread)
     referrers = tuple(state.referrers.get((device.namespace, device.name), ()))
     held = device.held
     return Draft(
@@ -98,6 +102,7 @@ def draft_of(device: GPUDevice, state: State) -> Draft:
         referrers=referrers,
         pods=pods,
         in_use=used,
+        unread=bool(unread),
         resource=device.resource_name if held else None,
         node=device.node_name if held else None,
         held_at=device.held_at if held else None,

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from cluster import kinds
 from controller.plan.agenda import Agenda
 from controller.plan.draft import Draft
 from controller.plan.places import Places
 from controller.state import State
 from gpu import fields
 from gpu.condition import Condition, of_type
-from gpu.gpuclass import GPUClass
+from gpu.gpuclass import MOST_GPUS, GPUClass
 
 DISPLACED: Final = "Displaced"
 """Condition of a device that was held and lost its GPUs: it is first in the queue until it is held again."""
@@ -40,6 +41,7 @@ class Holding:
         self._published = published
         self._agenda = agenda
         self._of_namespace: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._unread = [one for one in state.unread if one.kind == kinds.GPU_DEVICES and one.has_gpus]
 
     def hold(self, drafts: Iterable[Draft]) -> None:
         """Oldest first, and before them those that lost what they held; a younger order may pass one without room."""
@@ -109,18 +111,22 @@ class Holding:
 
     def _refusal(self, draft: Draft) -> Wait | None:
         """Why an order may not be held, whatever is free."""
-        device, gpu_class = draft.device, draft.gpu_class
+        gpu_class = draft.gpu_class
         if gpu_class is None:
-            return Wait(
-                "ClassNotFound", f"there is no GPUClass {device.class_name}: delete the order and place another"
-            )
+            return class_is_there(draft, self._state)
         return (
             class_sells(gpu_class)
             or order_is_not_too_large(draft, gpu_class)
-            or namespace_may_have_more(draft, gpu_class, self._of_namespace[device.namespace, device.class_name])
+            or namespace_may_have_more(draft, gpu_class, self._held_by_namespace(draft))
             or template_waits_for_its_vmi(draft)
             or class_is_ready(gpu_class, self._published)
         )
+
+    def _held_by_namespace(self, draft: Draft) -> int:
+        """GPUs that the device's namespace holds of its class; a device that can't be read may have any number."""
+        at = draft.device.namespace, draft.device.class_name
+        unread = sum(one.namespace == at[0] and one.of_class in {at[1], None} for one in self._unread)
+        return self._of_namespace[at] + MOST_GPUS * unread
 
     def _no_room(self, draft: Draft, gpu_class: GPUClass) -> Wait:
         device, resource = draft.device, gpu_class.resource_name or ""
@@ -133,6 +139,14 @@ class Holding:
             "NoCapacity",
             f"no node of GPUClass {gpu_class.name} that is ready has {device.count} free: it is held when that changes",
         )
+
+
+def class_is_there(draft: Draft, state: State) -> Wait:
+    """Nothing is held of a class that is not there, or that can't be read."""
+    name = draft.device.class_name
+    if found := state.unread_named(kinds.GPU_CLASSES, name):
+        return Wait("ClassNotReadable", f"GPUClass {name} can't be read: {found.why}; the platform has to put it right")
+    return Wait("ClassNotFound", f"there is no GPUClass {name}: delete the order and place another")
 
 
 def class_sells(gpu_class: GPUClass) -> Wait | None:

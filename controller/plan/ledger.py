@@ -1,9 +1,10 @@
 """Accounting: how many GPUs of a node nobody has."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from controller.state import State
+from controller.unread import Unread
 from gpu.gpudevice import GPUDevice
 from gpu.pod import Pod
 
@@ -14,14 +15,20 @@ class Ledger:
     A plan only takes from it: what a plan gives back is free once the write that does so is known to be made.
     """
 
-    def __init__(self, free: dict[tuple[str, str], int]) -> None:
+    def __init__(self, free: dict[tuple[str, str], int], unread: Sequence[Unread] = ()) -> None:
         self._free = free
+        self._anywhere = [found for found in unread if found.nodes is None]
+        self._unread: defaultdict[str, list[Unread]] = defaultdict(list)
+        for found in unread:
+            for node in found.nodes or ():
+                self._unread[node].append(found)
 
     @classmethod
     def of(cls, state: State) -> "Ledger":
         """Free = allocatable - held - reserved - what unfinished pods there ask for beyond what is held for their VMI.
 
-        A pod that waits for its node counts on the only one that it can be put on.
+        A pod that waits for its node counts on the only one that it can be put on. Where something has GPUs, or may
+        have some, that can't be read, none are free.
         """
         free = {
             (node.name, resource): amount
@@ -35,15 +42,17 @@ class Ledger:
             beyond = asked - (covered.get((node, resource, vmi), 0) if vmi else 0)
             if beyond > 0:
                 free[node, resource] = free.get((node, resource), 0) - beyond
-        return cls(free)
+        return cls(free, [found for found in state.unread if found.has_gpus])
 
     def free(self, node: str, resource: str) -> int:
         """GPUs that nobody has; below zero where more are used than there are."""
-        return self._free.get((node, resource), 0)
+        free = self._free.get((node, resource), 0)
+        unread = (*self._anywhere, *self._unread.get(node, ())) if self._unread or self._anywhere else ()
+        return min(0, free) if any(found.has(node, resource) for found in unread) else free
 
     def take(self, node: str, resource: str, count: int) -> None:
         """Count GPUs as somebody's."""
-        self._free[node, resource] = self.free(node, resource) - count
+        self._free[node, resource] = self._free.get((node, resource), 0) - count
 
 
 def _covered(devices: Iterable[GPUDevice]) -> dict[tuple[str, str, str], int]:

@@ -22,7 +22,7 @@ def follow(draft: Draft) -> None:
 
 def give_back(draft: Draft, state: State) -> None:
     """When a migration ends, the node that was reserved for it is freed."""
-    if draft.migration and _of(draft, _under_way(draft, state)) is None:
+    if draft.migration and not draft.unread and _of(draft, _under_way(draft, state)) is None:
         draft.migration = None
 
 

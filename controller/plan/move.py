@@ -7,11 +7,14 @@ from controller.plan.places import Places
 def lost(draft: Draft, places: Places, published: frozenset[str]) -> str | None:
     """A device without a pod whose node is gone, cordoned or not ready, does not suit the VMI that binds, or no longer
     matches its class, goes back to waiting; so does one that no VMI refers to when its class sells another resource.
+    Where what uses it can't be read, it stays.
 
     Returns why it can't stay.
     """
     gpu_class = draft.gpu_class
-    if not draft.held or draft.device.deleting or draft.pods or gpu_class is None or gpu_class.source is None:
+    if not draft.held or draft.device.deleting or draft.pods or draft.unread:
+        return None
+    if gpu_class is None or gpu_class.source is None:
         return None
     if why := places.unfit(draft.node or "", gpu_class, draft.user):
         return why

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from cluster import kinds
 from controller.affinity import Terms, Toleration, matches, repelling
 from controller.machine import ANYWHERE, Machine
 from controller.node import Node
@@ -42,11 +43,12 @@ class Places:
     def unfit(self, name: str, gpu_class: GPUClass, machine: Machine | None) -> str | None:
         """Why a device of the class can't be held on this node for this VMI, if it can't.
 
-        The node is of the class, ready and schedulable, and the VMI can run there.
+        The node is of the class, ready and schedulable, and the VMI can run there. Of one that can't be read nobody
+        can tell: what is held there stays.
         """
         node = self._state.nodes.get(name)
         if node is None:
-            return f"node {name} is gone"
+            return None if self._state.unread_named(kinds.NODES, name) else f"node {name} is gone"
         if node.trouble:
             return node.trouble
         if name not in self.of_class(gpu_class):

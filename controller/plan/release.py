@@ -56,7 +56,7 @@ def expire(draft: Draft, state: State, agenda: Agenda) -> Write | None:
     Both begin anew when another VMI takes it over, which the resource version of the delete makes sure of.
     """
     device = draft.device
-    if not device.from_template or device.deleting or draft.in_use or draft.referrers:
+    if not device.from_template or device.deleting or draft.in_use or draft.referrers or draft.unread:
         return None
     left = state.seen.left.get(device.uid or "")
     seconds, why = (GONE, "its VMI is gone") if left else (NEVER_CAME, "no VMI has come for it")

@@ -16,7 +16,10 @@ def trespassers(state: State, published: frozenset[str]) -> Iterator[Trespasser]
         if device.held and device.binding:
             covered[device.binding.uid, device.resource_name or ""] += device.count
     tenants: dict[str, bool] = {}
+    unread = [one for one in state.unread if one.kind == kinds.GPU_DEVICES]
     for pod in state.pods:
+        if pod.vmi_uid and any(one.namespace == pod.namespace and one.vmi in {pod.vmi_uid, None} for one in unread):
+            continue
         for resource, amount in pod.resources.items():
             if resource not in published or not amount:
                 continue

@@ -18,12 +18,14 @@ def usage_writes(state: State, drafts: Iterable[Draft], writing: Mapping[tuple[s
     """A record appears with the hold and goes with the release; deleted or edited by hand, it is put right.
 
     ``drafts`` are the devices that keep what they hold, ``writing`` those whose hold is being written. Only where the
-    kinds are served; in a namespace that is being deleted nothing new can be made.
+    kinds are served; in a namespace that is being deleted nothing new can be made. The record of a device that can't
+    be read stays as it is.
     """
     if not {kinds.WORKLOADS, kinds.WORKLOAD_MONITORS} <= state.served:
         return
     wanted = {(draft.device.namespace, PREFIX + draft.device.name): draft for draft in drafts if draft.held}
     records = {(record.namespace, record.name): record for record in state.records}
+    unread = {(one.namespace, PREFIX + one.name) for one in state.unread if one.kind == kinds.GPU_DEVICES}
     monitors = {monitor.namespace: monitor for monitor in state.monitors}
     for namespace in sorted({namespace for namespace, _ in wanted}):
         if not _ending(state, namespace):
@@ -33,7 +35,7 @@ def usage_writes(state: State, drafts: Iterable[Draft], writing: Mapping[tuple[s
             after = writing.get((draft.device.namespace, draft.device.name))
             yield from _record(namespace, name, draft, records.get((namespace, name)), after)
     for at, record in records.items():
-        if record.ours and at not in wanted and not record.deleting:
+        if record.ours and at not in wanted and at not in unread and not record.deleting:
             yield Write(
                 kind=kinds.WORKLOADS,
                 verb="delete",
@@ -43,7 +45,7 @@ def usage_writes(state: State, drafts: Iterable[Draft], writing: Mapping[tuple[s
                 after=writing.get((record.namespace, record.name.removeprefix(PREFIX))),
                 why="no GPUDevice holds GPUs for it",
             )
-    used = {namespace for namespace, _ in wanted}
+    used = {namespace for namespace, _ in (*wanted, *unread)}
     for namespace, monitor in monitors.items():
         if namespace not in used and not monitor.deleting:
             yield Write(

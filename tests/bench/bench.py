@@ -3,8 +3,8 @@
 Recorded reviews go over TLS with 25 keep-alive connections to one process that is pinned to a core, from another core,
 in rounds that alternate between the contestants: machines drift, ratios of the same round don't. ``--peer`` names the
 binary of another implementation that takes ``-addr``, ``-cert`` and ``-key`` and answers ``/mutate``. Then creates go
-through a real API server (through.py), and the service is started on a big cluster (size.py). Exits with 1 where a
-figure is worse than what the project promises.
+through a real API server (through.py), the service is started on a big cluster (size.py), and the controller plans and
+holds (controlled_bench.py). Exits with 1 where a figure is worse than what the project promises.
 """
 
 import argparse
@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cases import Case, cases
+from controlled_bench import controller_bench
 from servers import CORES, Server, bare, make_certificate, pair, peer, pinned
 from size import big_cluster
 from through import through_apiserver
 
 CONNECTIONS: Final = 25
-_PARTS: Final = ("handlers", "apiserver", "size")
+_PARTS: Final = ("handlers", "apiserver", "size", "controller")
 _HERE: Final = Path(__file__).parent
 _WARM_UP: Final = 0.5
 _MOST_MEMORY: Final = 80
@@ -160,7 +161,7 @@ def main() -> None:
     parser.add_argument("--soak", type=int, default=0, metavar="CALLS", help="post that often and watch the memory")
     parser.add_argument("--peer", type=Path, help="binary to measure against")
     parser.add_argument("--creates", type=int, default=200, help="of each contestant through the API server")
-    parser.add_argument("--part", choices=_PARTS, help="measure this alone; the last two need a control plane")
+    parser.add_argument("--part", choices=_PARTS, help="measure this alone; all but the first need a control plane")
     options = parser.parse_args()
     if len(CORES) < 2:
         print("only one core: client and server share it, the figures say little", file=sys.stderr)
@@ -171,6 +172,8 @@ def main() -> None:
         short += through_apiserver(options.creates)
     if options.part in (None, "size"):
         short += big_cluster()
+    if options.part in (None, "controller"):
+        short += controller_bench()
     print("".join(f"\nMISSED: {line}" for line in short))
     raise SystemExit(bool(short))
 

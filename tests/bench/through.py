@@ -48,9 +48,9 @@ class Contestant(NamedTuple):
 
 
 @contextmanager
-def installed_plane(folder: Path) -> Iterator[Installed]:
+def installed_plane(folder: Path, *, audit: bool = False) -> Iterator[Installed]:
     """A control plane with the chart installed; the service is not started."""
-    plane = ControlPlane(folder / "plane", assets(), crds=[*kubevirt.CRDS, *neighbours.CRDS])
+    plane = ControlPlane(folder / "plane", assets(), crds=[*kubevirt.CRDS, *neighbours.CRDS], audit=audit)
     plane.start()
     try:
         install_roles(plane)

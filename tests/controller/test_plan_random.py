@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from memoryapi import Obj, Refused
+from spoiled import SPOILS, mend, spoil
 
 from cluster import kinds
 
@@ -24,7 +25,8 @@ CLASSES = ("h200", "h200-east")
 POD = "virt-launcher-"
 ZONES = ("", "", "", "east", "west", "moon")
 MAKERS = ("VirtualMachine", "VirtualMachineInstanceReplicaSet", "")
-NODE_EVENTS = ("cordon", "uncordon", "fail", "recover", "remove", "come back")
+CHANGES = (H200, OTHER, OTHER, OTHER, "east", None, "offer", 1, 3)
+NODE_EVENTS = ("cordon", "uncordon", "fail", "recover", "remove", "come back", "lose a GPU", "find it again")
 
 namespaces = st.sampled_from(NAMESPACES)
 devices = st.sampled_from(DEVICES)
@@ -90,13 +92,13 @@ class Histories(RuleBasedStateMachine):
     # KubeVirt, the scheduler and kubelets
 
     @rule(seed=st.integers(0, 2**32))
-    def a_busy_hour(self, seed: int) -> None:
+    def a_busy_hour(self, seed: int) -> None:  # noqa: C901 - a table of what may happen
         """Many things one after the other, as a seed has it: longer histories than the single rules lead to."""
         self.chance = chance = Random(seed)  # noqa: S311 - a history, no secret
         for _ in range(15):
             namespace, name = chance.choice(NAMESPACES), chance.choice(DEVICES)
             vm, node = name.replace("d", "vm"), chance.choice(sorted(NODES))
-            match chance.randrange(12):
+            match chance.randrange(13):
                 case 0 | 1 | 2:
                     self.order(
                         namespace,
@@ -120,7 +122,11 @@ class Histories(RuleBasedStateMachine):
                     self.a_node(node, chance.choice(NODE_EVENTS))
                     self.a_node(chance.choice(sorted(NODES)), chance.choice(("uncordon", "recover", "come back")))
                 case 10:
-                    self.a_class(chance.choice(CLASSES), chance.choice((H200, OTHER, "east", None, None, "offer")))
+                    self.a_class(
+                        chance.choice(CLASSES), chance.choice((H200, OTHER, "east", None, None, "offer", 1, 3))
+                    )
+                case 11:
+                    self.something_cant_be_read(chance.choice(sorted(SPOILS)), chance.randrange(9))
                 case _:
                     self.time_passes(chance.choice((1, 16, 61, 121)))
             self.life_goes_on()
@@ -128,11 +134,12 @@ class Histories(RuleBasedStateMachine):
 
     def everything_comes_back(self) -> None:
         """Most of the time, so that there is something to hold in the hour after."""
+        mend(self.world)
         for name in CLASSES:
-            for what in ("offer", H200, None):
+            for what in ("offer", H200, None, 3):
                 self.a_class(name, what)
         for node in NODES:
-            for event in ("come back", "recover", "uncordon"):
+            for event in ("come back", "recover", "uncordon", "find it again"):
                 self.a_node(node, event)
             self.platform_pods(node, ends=True)
         for namespace in set(NAMESPACES):
@@ -244,8 +251,10 @@ class Histories(RuleBasedStateMachine):
             vmi = self.world.api.get(kinds.VMIS, found["spec"]["vmiName"], namespace)
             target = self.world.api.get(kinds.PODS, f"{POD}migration-{uid}", namespace)
             ended = vmi is None or not vmi["status"].get("nodeName") or vmi["metadata"].get("deletionTimestamp")
-            if vmi is None or ended or found["status"]["phase"] == "Succeeded":
+            if vmi is None or ended or found["status"]["phase"] in {"Succeeded", "Failed"}:
                 self.world.api.remove(kinds.MIGRATIONS, name, namespace)
+            elif self.chance.random() < 0.2:
+                self.migration_ends_badly(found, target)
             elif target is None:
                 self.target(vmi, uid)
             elif target["spec"].get("nodeName"):
@@ -255,6 +264,16 @@ class Histories(RuleBasedStateMachine):
                 for pod in self.watcher.pods():
                     if owner(pod) == vmi["metadata"]["uid"] and pod["spec"].get("nodeName") == source:
                         self.world.api.delete(kinds.PODS, pod["metadata"]["name"], namespace)
+
+    def migration_ends_badly(self, migration: Obj, target: Obj | None) -> None:
+        """It fails, or somebody deletes it; either way KubeVirt deletes the target that there may be."""
+        name, namespace = migration["metadata"]["name"], migration["metadata"]["namespace"]
+        if self.chance.random() < 0.5:
+            self.world.migration_phase("Failed", name, namespace)
+        else:
+            self.world.api.remove(kinds.MIGRATIONS, name, namespace)
+        if target is not None:
+            self.attempt(lambda: self.world.api.delete(kinds.PODS, target["metadata"]["name"], namespace))
 
     def target(self, vmi: Obj, uid: str) -> None:
         namespace = vmi["metadata"]["namespace"]
@@ -296,15 +315,30 @@ class Histories(RuleBasedStateMachine):
                 self.world.cordon(node, cordoned=what == "cordon")
             case "fail" | "recover" if there:
                 self.world.ready(node, is_ready=what == "recover")
+            case "lose a GPU" | "find it again" if there:
+                amount = str(NODES[node] - (what == "lose a GPU"))
+                self.world.api.patch(kinds.NODES, node, {"status": {"allocatable": {H200: amount}}}, status=True)
 
-    @rule(name=classes, what=st.sampled_from((H200, OTHER, "east", "west", None, "delete", "offer")))
-    def a_class(self, name: str, what: str | None) -> None:
-        """It sells another resource, moves to other nodes, is deleted or offered again."""
+    @rule(kind=st.sampled_from(sorted(SPOILS)), number=st.integers(0, 8))
+    def something_cant_be_read(self, kind: kinds.Kind, number: int) -> None:
+        """Something changes in a way that nobody foresaw; what it means stays what it was."""
+        if found := list(self.world.api.every(kind)):
+            self.attempt(lambda: spoil(self.world, kind, found[number % len(found)]))
+
+    @rule()
+    def everything_can_be_read_again(self) -> None:
+        mend(self.world)
+
+    @rule(name=classes, what=st.sampled_from((H200, OTHER, "east", "west", None, "delete", "offer", 1, 3)))
+    def a_class(self, name: str, what: str | int | None) -> None:
+        """It sells another resource, moves to other nodes, allows another amount, is deleted or offered again."""
         match what:
             case "delete":
                 self.attempt(lambda: self.world.api.delete(kinds.GPU_CLASSES, name))
             case "offer":
                 self.attempt(lambda: self.world.gpu_class(name))
+            case int():
+                self.attempt(lambda: self.world.api.patch(kinds.GPU_CLASSES, name, {"spec": {"maxPerNamespace": what}}))
             case _:
                 resold = what in {H200, OTHER}
                 plugin = {"resourceName": what} if resold else {"nodeSelector": {"zone": what}}
@@ -367,6 +401,7 @@ class Histories(RuleBasedStateMachine):
             self.world.run()
         finally:
             self.watcher.acting = False
+        self.watcher.at_rest()
 
     @staticmethod
     def attempt(act: Any) -> None:
@@ -377,6 +412,7 @@ class Histories(RuleBasedStateMachine):
         """When all VMs are stopped and all orders and classes deleted, nothing is left but the names."""
         if not self.world.api.objects.get(kinds.NODES):
             return
+        mend(self.world)
         self.controller_comes_to_rest()
         names = self.world.found(kinds.CONFIG_MAPS, "gpu-settings", "gpu-system")["data"]["resourceNames"]
         for kind in (kinds.VMIS, kinds.GPU_DEVICES, kinds.GPU_CLASSES):

@@ -1,65 +1,21 @@
 """How long a plan takes; the figures are printed, the bounds are wide, for a machine that does other things too."""
 
 import time
-from typing import Any
 
 import pytest
-from gpuworld import H200, World
+from planned import Cluster
 
-from cluster import kinds
 from controller.plan import plan
-from controller.state import READERS, State
-
-
-def cluster(devices: int, *, held: bool) -> dict[Any, list[Any]]:
-    """So many devices, each with its VMI, five to a node of eight GPUs."""
-    world = World()
-    world.gpu_class()
-    world.run()
-    stored: dict[Any, list[Any]] = {kind: list(world.api.every(kind)) for kind in READERS}
-    since = world.api.stamp
-    for number in range(devices // 5):
-        status = {"allocatable": {H200: "8"}, "conditions": [{"type": "Ready", "status": "True"}]}
-        labels = {"gpu": "h200", "zone": str(number % 3)}
-        stored[kinds.NODES].append({"metadata": {"name": f"n{number}", "labels": labels}, "status": status})
-    for number in range(devices):
-        space, node = f"tenant-{number % 50}", f"n{number // 5}"
-        name, labels = f"d{number}", {"gpu.cozystack.io/device-reference": f"d{number}"}
-        identity = {"namespace": space, "name": name, "resourceVersion": "1", "creationTimestamp": since}
-        device: dict[str, Any] = {
-            "metadata": {**identity, "uid": name, "finalizers": ["gpu.cozystack.io/device"]},
-            "spec": {"className": "h200", "count": 1},
-        }
-        selector = {"zone": str(number // 5 % 3)} if number % 2 else {}
-        vmi: dict[str, Any] = {
-            "metadata": {**identity, "uid": f"v{number}", "labels": labels},
-            "spec": {"nodeSelector": selector},
-        }
-        if held:
-            message = f"1 of {H200} on node {node}"
-            condition = {"type": "Held", "status": "True", "reason": "Held", "message": message}
-            device["status"] = {
-                "phase": "InUse",
-                "resourceName": H200,
-                "nodeName": node,
-                "heldAt": since,
-                "binding": {"name": name, "uid": f"v{number}"},
-                "conditions": [{**condition, "lastTransitionTime": since}],
-            }
-            vmi["metadata"]["annotations"] = {"gpu.cozystack.io/device-held": f"{node} {since}"}
-        stored[kinds.GPU_DEVICES].append(device)
-        stored[kinds.VMIS].append(vmi)
-    return {kind: [READERS[kind](obj) for obj in objects] for kind, objects in stored.items()}
+from controller.state import State
 
 
 def seconds(devices: int, *, held: bool) -> tuple[float, int]:
     """Processor seconds of the quickest of three plans, and what it writes."""
-    world = World()
-    tables = cluster(devices, held=held)
+    found = Cluster(devices, held=held)
     took, writes = [], 0
     for _ in range(3):
         begun = time.process_time()
-        state = State.of(tables, config=world.config, now=world.api.now, served=())
+        state = State.of(found.tables, config=found.config, now=found.now, served=())
         writes = len(plan(state).writes)
         took.append(time.process_time() - begun)
     return min(took), writes

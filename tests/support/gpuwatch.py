@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuworld import World
 from memoryapi import Obj
+from spoiled import is_spoiled
 
 from cluster import kinds
 from cluster.kinds import Kind
@@ -26,6 +27,7 @@ class Watcher:
             assert not self.in_use(old), "a device went while it was used"
             return
         self._no_more_than_is_free(old, new)
+        self._within_the_quota(old, new)
         self._bound_once(old, new)
         self._kept(old, new)
 
@@ -56,15 +58,42 @@ class Watcher:
                 asked[uid] = asked.get(uid, 0) + amount(pod, resource)
         return free - sum(max(0, count - (cover.get(uid, 0) if uid else 0)) for uid, count in asked.items())
 
+    def _within_the_quota(self, old: Obj, new: Obj) -> None:
+        """A namespace gets no GPU beyond ``maxPerNamespace``; what it has when that is lowered it keeps."""
+        of_class, namespace = new["spec"]["className"], new["metadata"]["namespace"]
+        gpu_class = self.world.api.get(kinds.GPU_CLASSES, of_class)
+        most = gpu_class["spec"].get("maxPerNamespace") if gpu_class else None
+        if most is None or places(old) or not places(new):
+            return
+        others = (
+            device["spec"]["count"]
+            for device in self.world.api.every(kinds.GPU_DEVICES)
+            if places(device) and device["metadata"]["uid"] != new["metadata"]["uid"]
+            and (device["metadata"]["namespace"], device["spec"]["className"]) == (namespace, of_class)
+        )  # fmt: skip
+        assert sum(others) + new["spec"]["count"] <= most, f"{namespace} has more than {most} of {of_class}"
+
     def _bound_once(self, old: Obj, new: Obj) -> None:
-        before = old.get("status", {}).get("binding")
-        if before and new.get("status", {}).get("binding") != before:
+        before, after = old.get("status", {}).get("binding"), new.get("status", {}).get("binding")
+        if before and after != before:
             assert not self.in_use(old), "bound to another while it was used"
+        if after and after != before:
+            vmi = self.world.api.get(kinds.VMIS, after["name"], new["metadata"]["namespace"])
+            if vmi is not None and vmi["metadata"]["uid"] == after["uid"]:
+                reference = vmi["metadata"]["labels"]["gpu.cozystack.io/device-reference"]
+                assert reference == new["metadata"]["name"], "bound to a VMI that does not refer to it"
+
+    def at_rest(self) -> None:
+        """What holds when the controller has nothing more to write: what is deleted and not used is gone."""
+        for device in self.world.api.every(kinds.GPU_DEVICES):
+            if device["metadata"].get("deletionTimestamp") and not is_spoiled(kinds.GPU_DEVICES, device):
+                assert self.in_use(device), f"deleted, not used, and still there: {device}"
 
     def _kept(self, old: Obj, new: Obj) -> None:
         """What was held stays held where it is, but for a reason of its own."""
         before, after = old.get("status", {}), new.get("status", {})
-        if not before.get("nodeName") or before["nodeName"] == after.get("nodeName"):
+        grants = ("nodeName", "resourceName")
+        if not before.get("nodeName") or all(before[key] == after.get(key) for key in grants):
             return
         reasons = [*self._reasons(old, before["nodeName"])]
         if after.get("nodeName") and after["nodeName"] == self._guest(old):

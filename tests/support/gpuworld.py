@@ -1,7 +1,7 @@
 """A cluster in memory with GPUs, its tenants, KubeVirt in small, and the controller that acts on it."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from memoryapi import MemoryApi, Obj, Refused
@@ -11,7 +11,9 @@ from cluster.kinds import Kind
 from controller.plan import plan
 from controller.seen import Seen
 from controller.state import READERS, Config, State
+from controller.unread import salvage
 from controller.writes import Event, Plan, Write
+from gpu.errors import FieldError
 
 RELEASE: Final = "gpu-system"
 TENANT: Final = "tenant-a"
@@ -191,7 +193,7 @@ class World:
     def state(self) -> State:
         tables: dict[Kind, list[Any]] = {}
         for kind, read in READERS.items():
-            values = (read(obj) for obj in self.api.every(kind))
+            values = (_value(kind, read, obj) for obj in self.api.every(kind))
             tables[kind] = [value for value in values if value is not None]
         served = {*READERS} - {kinds.WORKLOADS, kinds.WORKLOAD_MONITORS} | set(self.served)
         return State.of(tables, config=self.config, now=self.api.now, served=served, seen=self.seen)
@@ -257,3 +259,10 @@ class World:
             case verb:
                 body = {**body, "metadata": {**body.get("metadata", {}), **given}}
                 self.api.patch(write.kind, write.name, body, write.namespace, status=verb == "status")
+
+
+def _value(kind: Kind, read: Callable[[Obj], Any], obj: Obj) -> Any:
+    try:
+        return read(obj)
+    except FieldError as error:
+        return salvage(kind, obj, str(error))

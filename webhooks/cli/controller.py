@@ -127,7 +127,11 @@ async def _run(namespace: str, options: Mapping[str, Any]) -> None:
         connected(kubeconfig=options["kubeconfig"], context=options["context"]) as api,
         running(api, _config(namespace, options), service_account=options["service_account"]) as found,
         probes(
-            found.metrics.registry, lambda: found.keeper.missing, host=options["host"], port=options["plain_port"]
+            found.metrics.registry,
+            lambda: found.keeper.missing,
+            stuck=found.stuck,
+            host=options["host"],
+            port=options["plain_port"],
         ) as port,
     ):
         _log.info("controlling", plain=f"http://{options['host']}:{port}", namespace=namespace)
