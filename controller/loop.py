@@ -110,7 +110,10 @@ class Loop:
             else:
                 self._well()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), wait)
+                    # Not wait_for: up to Python 3.11 that goes on after a cancel that comes together with a change, and
+                    # who lost the lead would plan for ever.
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
                 await asyncio.sleep(BREATH)
 
     async def _round(self) -> float:

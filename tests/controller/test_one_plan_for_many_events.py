@@ -182,6 +182,22 @@ async def test_nothing_is_planned_by_who_does_not_lead_and_a_new_lead_begins_afr
         assert it.planner.forgot == 2
 
 
+async def test_a_change_at_the_moment_at_which_the_lead_is_lost_keeps_nobody_leading() -> None:
+    """As when a process goes on that was stopped: its time is up, and what happened meanwhile comes all at once."""
+    async with running() as it:
+        await it.plans(1)
+        leads = it.metrics.registry.get_sample_value
+
+        it.wake.set()
+        it.lease.take()
+
+        await it.plans(1)
+        assert leads("gpu_controller_leader") == 0
+        it.lease.give()
+        await it.plans(2)
+        assert it.planner.forgot == 2
+
+
 async def test_a_plan_that_fails_is_told_once_and_made_again() -> None:
     def broken(_: datetime) -> Plan:
         raise ValueError("a bug")
