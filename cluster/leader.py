@@ -190,15 +190,25 @@ class Leader:
         self._end()
         if not self._holds:
             return
-        with suppress(CatalogError, TimeoutError):
+        try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 await self._give_back()
+        except (CatalogError, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            self._log.warning("lease can't be given back, others wait until it ends", why=why)
 
     async def _give_back(self) -> None:
-        await self._look()
-        if self._seen and self._holds:
-            await self._write(self._seen.record, released(self._seen.record, at=self._clock()))
+        while True:
+            await self._look()
+            if self._seen is None or not self._holds:
+                return
+            try:
+                await self._write(self._seen.record, released(self._seen.record, at=self._clock()))
+            except Conflict:
+                # Our last renewal, which was broken off, or somebody's annotation came in between.
+                continue
             self._log.info("lease given back")
+            return
 
     def _complain(self, why: str) -> None:
         if why != self._problem:
