@@ -89,11 +89,13 @@ class Running:
 
     async def plans(self, count: int) -> None:
         """Wait for as many plans as this, and a while for more."""
-        await eventually(self._made(count), seconds=5, every=0.005)
+        await eventually(self.made(count), seconds=5, every=0.005)
         await asyncio.sleep(0.1)
         assert len(self.planner.knew) == count
 
-    def _made(self, count: int) -> Callable[[], Awaitable[bool]]:
+    def made(self, count: int) -> Callable[[], Awaitable[bool]]:
+        """Whether there were as many plans."""
+
         async def look() -> bool:
             return len(self.planner.knew) >= count
 
@@ -144,6 +146,14 @@ async def test_events_that_come_together_cost_one_plan() -> None:
             it.wake.set()
             await asyncio.sleep(0)
         await it.plans(2)
+
+
+async def test_a_kind_that_is_served_from_now_on_is_planned_for_though_nothing_is_there_of_it() -> None:
+    async with running(status(404), status(404)) as it:
+        await it.plans(1)
+
+        # It is looked for again every two seconds.
+        await eventually(it.made(2), seconds=10)
 
 
 async def test_what_is_due_is_planned_though_nothing_changes() -> None:
