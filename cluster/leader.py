@@ -13,12 +13,12 @@ from cluster.api import Api
 from cluster.errors import Conflict
 from cluster.kinds import LEASES
 from cluster.lease import (
-    DEADLINE,
-    PERIOD,
+    DEFAULT,
     Create,
     Hold,
     Record,
     Seen,
+    Term,
     Wait,
     held,
     look,
@@ -55,6 +55,7 @@ class Leader:
         name: str,
         me: str,
         barred: Callable[[Mapping[str, Any]], str] = _nothing_bars,
+        term: Term = DEFAULT,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -63,6 +64,7 @@ class Leader:
         self._name = name
         self._me = me
         self._barred = barred
+        self._term = term
         self._clock = clock
         self._monotonic = monotonic
         self._until = float("-inf")
@@ -99,7 +101,8 @@ class Leader:
         """Wait until we are not the leader."""
         while (remaining := self.remaining) > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), remaining)
+                async with asyncio.timeout(remaining):
+                    await self._ended.wait()
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run(), name=f"lease {self._name}")
@@ -114,7 +117,7 @@ class Leader:
     async def _run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(DEADLINE / 2):
+                async with asyncio.timeout(self._term.deadline / 2):
                     await self._turn()
             except (CatalogError, TimeoutError) as error:
                 self._complain(str(error) or "no answer in time")
@@ -124,7 +127,7 @@ class Leader:
             else:
                 self._problem = ""
             self._tell()
-            await asyncio.sleep(PERIOD * (1 + random.random() / 5))  # noqa: S311 - to spread them, not to hide them
+            await asyncio.sleep(self._term.period * (1 + random.random() / 5))  # noqa: S311 - to spread them, not to hide them
 
     async def _turn(self) -> None:
         while True:
@@ -164,13 +167,13 @@ class Leader:
     async def _act(self, action: Create | Hold) -> None:
         sent = self._monotonic()
         record = action.record if isinstance(action, Hold) else None
-        spec = held(record, at=self._clock(), me=self._me)
+        spec = held(record, at=self._clock(), me=self._me, term=self._term)
         if record is None:
             obj = manifest(self._namespace, self._name, spec)
             obj = await self._api.create(LEASES, obj, namespace=self._namespace)
         else:
             obj = await self._write(record, spec)
-        self._until = sent + DEADLINE
+        self._until = sent + self._term.deadline
         self._seen = look(Record.from_dict(obj), self._seen, now=self._monotonic())
         self._ended.clear()
         self._won.set()
@@ -187,15 +190,25 @@ class Leader:
         self._end()
         if not self._holds:
             return
-        with suppress(CatalogError, TimeoutError):
+        try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 await self._give_back()
+        except (CatalogError, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            self._log.warning("lease can't be given back, others wait until it ends", why=why)
 
     async def _give_back(self) -> None:
-        await self._look()
-        if self._seen and self._holds:
-            await self._write(self._seen.record, released(self._seen.record, at=self._clock()))
+        while True:
+            await self._look()
+            if self._seen is None or not self._holds:
+                return
+            try:
+                await self._write(self._seen.record, released(self._seen.record, at=self._clock()))
+            except Conflict:
+                # Our last renewal, which was broken off, or somebody's annotation came in between.
+                continue
             self._log.info("lease given back")
+            return
 
     def _complain(self, why: str) -> None:
         if why != self._problem:

@@ -1,7 +1,7 @@
 """The Lease: at most one of several processes acts at a time (coordination.k8s.io/v1).
 
 No clock is compared with another's. A holder counts from when it sent its last renewal that succeeded, and stops
-DEADLINE seconds later; others count from when they first saw that renewal, and wait for all of the Lease's duration,
+at two thirds of its term; others count from when they first saw that renewal, and wait for all of the Lease's duration,
 which is longer. So the old holder has stopped before the next begins, as long as their clocks run equally fast.
 """
 
@@ -14,13 +14,27 @@ from cluster.events import version_of
 from cluster.kinds import LEASES
 
 DURATION: Final = 15
-"""Seconds for which a renewal keeps others out."""
+"""Seconds for which a renewal keeps others out, where nobody says otherwise."""
 
-DEADLINE: Final = 10.0
-"""Seconds after its last renewal that a holder goes on acting; what it began has the rest of DURATION to end."""
 
-PERIOD: Final = 2.0
-"""Seconds between two renewals, and between two looks of those who wait."""
+@dataclass(frozen=True, slots=True)
+class Term:
+    """How long a renewal counts: for others, who read it in the Lease, whole ``seconds``."""
+
+    seconds: int = DURATION
+
+    @property
+    def deadline(self) -> float:
+        """Seconds after its last renewal that a holder goes on acting; what it began has the rest to end."""
+        return self.seconds * 2 / 3
+
+    @property
+    def period(self) -> float:
+        """Seconds between two renewals, and between two looks of those who wait."""
+        return self.seconds * 2 / 15
+
+
+DEFAULT: Final = Term()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +115,13 @@ def step(seen: Seen | None, *, now: float, me: str) -> Action:
     return Wait(record.holder)
 
 
-def held(record: Record | None, *, at: datetime, me: str) -> dict[str, Any]:
+def held(record: Record | None, *, at: datetime, me: str, term: Term = DEFAULT) -> dict[str, Any]:
     """The spec that says that we hold it; ``record`` is what stood there before."""
     time = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     again = record is not None and record.holder == me
     return {
         "holderIdentity": me,
-        "leaseDurationSeconds": DURATION,
+        "leaseDurationSeconds": term.seconds,
         "renewTime": time,
         "acquireTime": record.acquired if record and again else time,
         "leaseTransitions": record.transitions + (not again) if record else 0,

@@ -50,6 +50,18 @@ class Noticed(Table[T]):
     ) -> None:
         super().__init__(name, read, salvage=salvage)
         self._notice = notice
+        self._served = False
+
+    def begin(self, version: str) -> None:
+        """See Table; without a version the kind is not served."""
+        super().begin(version)
+        self._served = bool(version)
+
+    def end(self) -> None:
+        """See Table. That a kind is served now is news, though nothing may be there of it yet."""
+        super().end()
+        if self._served:
+            self._notice()
 
     def changed(self, old: T | None, new: T | None) -> None:
         """See Table."""

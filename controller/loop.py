@@ -134,7 +134,10 @@ class Loop:
                 self._well()
                 self._progress.rest()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), wait)
+                    # Not wait_for: up to Python 3.11 that goes on after a cancel that comes together with a change, and
+                    # who lost the lead would plan for ever.
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
                 self._progress.step()
                 await asyncio.sleep(BREATH)
 

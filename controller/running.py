@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from cluster.api import Api
 from cluster.leader import Leader
+from cluster.lease import DEFAULT, Term
 from cluster.metrics import WatchMetrics
 from cluster.watchdog import Progress
 from controller.apply import Applier
@@ -37,13 +38,13 @@ def identity() -> str:
 
 
 @asynccontextmanager
-async def running(api: Api, config: Config, *, service_account: str) -> AsyncIterator[Running]:
+async def running(api: Api, config: Config, *, service_account: str, term: Term = DEFAULT) -> AsyncIterator[Running]:
     """A controller runs within, and leads whenever the Lease comes to it. Raises CatalogError."""
     installation = await Installation.of(api, namespace=config.namespace, service_account=service_account)
     me, wake, metrics = identity(), asyncio.Event(), Metrics()
     keeper = Keeper(api, READERS, namespace=config.namespace, lease=config.lease, notice=wake.set)
     metrics.registry.register(WatchMetrics(keeper.watches))
-    leader = Leader(api, namespace=config.namespace, name=config.lease, me=me, barred=installation.bars)
+    leader = Leader(api, namespace=config.namespace, name=config.lease, me=me, barred=installation.bars, term=term)
     recorder = Recorder(api, by=me)
     progress = Progress()
     applier = Applier(api, keeper=keeper, lead=leader, recorder=recorder, metrics=metrics, progress=progress)

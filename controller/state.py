@@ -78,6 +78,12 @@ class Config:
     lease: str = names.CONTROLLER
     resource_names: frozenset[str] = frozenset()
     device_class_names: frozenset[str] = frozenset()
+    template_kept: float = 15.0
+    """Seconds after its VMI went that a template device is deleted, so that a restarted VM keeps its GPU."""
+    template_unclaimed: float = 120.0
+    """Seconds after it was built that a template device is deleted when no VMI has come for it."""
+    launcher_patience: float = 60.0
+    """Seconds that a launcher may be unschedulable before its device is held elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Launcher pods that can't be where their device is held."""
 
-from typing import Final
-
 from cluster import kinds
 from controller.machine import Machine
 from controller.plan.agenda import Agenda
@@ -13,13 +11,12 @@ from controller.writes import Event, Target, Write
 from gpu import names
 from gpu.pod import Pod
 
-UNSCHEDULABLE: Final = 60.0
-"""Seconds that a launcher may be unschedulable before its device is held elsewhere."""
-
 
 def launcher(draft: Draft, state: State, places: Places, agenda: Agenda) -> tuple[Write | None, Event | None]:
     """When a launcher has been unschedulable for 60 s and another node has room, the pod is deleted and the device
     moves; so is one that waits for a node where its device is not any more. A VMI that nobody would make again is told.
+
+    The seconds are Config's ``launcher_patience``.
     """
     pod = next((pod for pod in draft.pods if _waits(pod)), None)
     if pod is None or not draft.held or draft.user is None or draft.gpu_class is None or draft.device.deleting:
@@ -28,12 +25,13 @@ def launcher(draft: Draft, state: State, places: Places, agenda: Agenda) -> tupl
     if (at := place_of(pod)) and at != draft.node:
         why = f"its pod waits for node {at}, and GPUDevice {draft.device.name} is held on {draft.node}"
         return _lost(pod, user, state, why)
-    if pod.unschedulable is None or not agenda.is_past(pod.unschedulable, UNSCHEDULABLE):
+    patience = state.config.launcher_patience
+    if pod.unschedulable is None or not agenda.is_past(pod.unschedulable, patience):
         return None, None
     node = places.other(draft.gpu_class, draft.resource or "", draft.device.count, user, but=draft.node or "")
     if node is None:
         return None, None
-    why = f"its pod has been unschedulable on node {draft.node} for a minute, and node {node} has room"
+    why = f"its pod has been unschedulable on node {draft.node} for {patience:g} s, and node {node} has room"
     write, told = _lost(pod, user, state, why, after=(kinds.GPU_DEVICES, *draft.key))
     if write:
         places.ledger.take(node, draft.resource or "", draft.device.count)

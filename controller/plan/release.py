@@ -1,7 +1,6 @@
 """Finalizers of devices, and what becomes of those that are deleted or that nobody came for."""
 
 from datetime import datetime
-from typing import Final
 
 from cluster import kinds
 from controller.plan.agenda import Agenda
@@ -9,12 +8,6 @@ from controller.plan.draft import Draft, about_device
 from controller.state import State
 from controller.writes import Write
 from gpu import names
-
-GONE: Final = 15.0
-"""Seconds after its VMI went that a template device is deleted, so that a restarted VM keeps its GPU."""
-
-NEVER_CAME: Final = 120.0
-"""Seconds after it was built that a template device is deleted when no VMI has come for it."""
 
 
 def guard(draft: Draft) -> Write | None:
@@ -53,13 +46,17 @@ def _finalizers(draft: Draft, wanted: tuple[str, ...], *, why: str, released: bo
 def expire(draft: Draft, state: State, agenda: Agenda) -> Write | None:
     """A template device is deleted when its VMI has been gone for 15 s, or has not come within two minutes.
 
-    Both begin anew when another VMI takes it over, which the resource version of the delete makes sure of.
+    Both begin anew when another VMI takes it over, which the resource version of the delete makes sure of. The seconds
+    are Config's ``template_kept`` and ``template_unclaimed``.
     """
     device = draft.device
     if not device.from_template or device.deleting or draft.in_use or draft.referrers or draft.unread:
         return None
     left = state.seen.left.get(device.uid or "")
-    seconds, why = (GONE, "its VMI is gone") if left else (NEVER_CAME, "no VMI has come for it")
+    config = state.config
+    seconds, why = (
+        (config.template_kept, "its VMI is gone") if left else (config.template_unclaimed, "no VMI has come for it")
+    )
     if not agenda.is_past(_later(left, device.touched), seconds):
         return None
     return Write(

@@ -89,11 +89,13 @@ class Running:
 
     async def plans(self, count: int) -> None:
         """Wait for as many plans as this, and a while for more."""
-        await eventually(self._made(count), seconds=5, every=0.005)
+        await eventually(self.made(count), seconds=5, every=0.005)
         await asyncio.sleep(0.1)
         assert len(self.planner.knew) == count
 
-    def _made(self, count: int) -> Callable[[], Awaitable[bool]]:
+    def made(self, count: int) -> Callable[[], Awaitable[bool]]:
+        """Whether there were as many plans."""
+
         async def look() -> bool:
             return len(self.planner.knew) >= count
 
@@ -146,6 +148,14 @@ async def test_events_that_come_together_cost_one_plan() -> None:
         await it.plans(2)
 
 
+async def test_a_kind_that_is_served_from_now_on_is_planned_for_though_nothing_is_there_of_it() -> None:
+    async with running(status(404), status(404)) as it:
+        await it.plans(1)
+
+        # It is looked for again every two seconds.
+        await eventually(it.made(2), seconds=10)
+
+
 async def test_what_is_due_is_planned_though_nothing_changes() -> None:
     async with running() as it:
         it.planner.make = lambda now: Plan(again=now + timedelta(seconds=0.3) if len(it.planner.knew) == 1 else None)
@@ -177,6 +187,22 @@ async def test_nothing_is_planned_by_who_does_not_lead_and_a_new_lead_begins_afr
         it.wake.set()
         await asyncio.sleep(0.1)
         assert (len(it.planner.knew), leader("gpu_controller_leader")) == (1, 0)
+        it.lease.give()
+        await it.plans(2)
+        assert it.planner.forgot == 2
+
+
+async def test_a_change_at_the_moment_at_which_the_lead_is_lost_keeps_nobody_leading() -> None:
+    """As when a process goes on that was stopped: its time is up, and what happened meanwhile comes all at once."""
+    async with running() as it:
+        await it.plans(1)
+        leads = it.metrics.registry.get_sample_value
+
+        it.wake.set()
+        it.lease.take()
+
+        await it.plans(1)
+        assert leads("gpu_controller_leader") == 0
         it.lease.give()
         await it.plans(2)
         assert it.planner.forgot == 2

@@ -1,6 +1,7 @@
 """Held devices that can't stay where they are, and launchers that can't start there."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from gpuworld import H200, TENANT, World
@@ -194,6 +195,14 @@ class TestAnUnschedulableLauncher:
 
         assert world.status()["nodeName"] == "n2"
         assert not world.exists(kinds.PODS, "virt-launcher-vm")
+
+    def test_how_long_it_may_wait_is_set(self, world: World) -> None:
+        world.config = replace(world.config, launcher_patience=5)
+        world.api.pass_time(5)
+
+        world.run()
+
+        assert world.status()["nodeName"] == "n2"
 
     def test_it_stays_where_no_other_node_has_room(self, world: World) -> None:
         world.pod("other", "n2", gpus=2)

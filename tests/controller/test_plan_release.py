@@ -215,6 +215,22 @@ def test_a_template_device_whose_vmi_never_came_goes_after_two_minutes() -> None
     assert not there(world)
 
 
+def test_how_long_template_devices_are_kept_is_set() -> None:
+    world = World(template_kept=30, template_unclaimed=40)
+    world.gpu_class()
+    world.node("n1")
+    world.order("used", template=True)
+    world.vmi(device="used")
+    world.order("unclaimed", template=True)
+    world.run()
+    world.vmi_gone()
+    world.run()
+    for seconds, left in ((29, ["unclaimed", "used"]), (1, ["unclaimed"]), (9, ["unclaimed"]), (1, [])):
+        world.api.pass_time(seconds)
+        world.run()
+        assert [name for name in ("unclaimed", "used") if world.exists(kinds.GPU_DEVICES, name)] == left
+
+
 def test_to_be_taken_over_begins_the_two_minutes_anew() -> None:
     world = offered()
     world.order(template=True)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cluster.lease import (
-    DEADLINE,
+    DEFAULT,
     DURATION,
     Create,
     Hold,
@@ -144,7 +144,7 @@ def test_there_are_never_two_leaders(steps: list[tuple[int, str, float]], skews:
             sent, before = one.pending.pop(0)
             at = NOW + timedelta(seconds=now)
             if server.write(before, held(before, at=at, me=one.name)) and what != "arrive, answer lost":
-                one.until = max(one.until, sent + DEADLINE)
+                one.until = max(one.until, sent + DEFAULT.deadline)
         if what == "annotate" and server.record:
             server.version += 1
             server.record = replace(server.record, version=str(server.version))

@@ -5,10 +5,21 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from controlplane.process import Program, free_port
 from installed import RELEASE, Installed
+
+TEMPLATE_KEPT: Final = 4.0
+"""Seconds that those that run for all tests keep a template's device after its VMI."""
+TEMPLATE_UNCLAIMED: Final = 4.0
+"""Seconds that they wait for the VMI of a template's device."""
+SHORT: Final = (
+    *("--template-kept-seconds", str(TEMPLATE_KEPT)),
+    *("--template-unclaimed-seconds", str(TEMPLATE_UNCLAIMED)),
+    *("--lease-seconds", "6"),
+)
+"""What has a test wait for seconds where a cluster would wait for minutes."""
 
 
 class Controller:
@@ -33,6 +44,11 @@ class Controller:
         )
         self.program = Program(command, log=self.log)
         if ready:
+            self.wait()
+
+    def wait(self) -> None:
+        """Back when it is ready."""
+        if self.program:
             self.program.wait_until(lambda: self._installed.is_ready(self.port))
 
     @property

@@ -1,6 +1,7 @@
 """A TCP proxy between the service and the API server that can be shut, as a network that breaks would."""
 
 import asyncio
+import itertools
 from contextlib import suppress
 from typing import Self
 
@@ -8,11 +9,14 @@ _CHUNK = 65536
 
 
 class Proxy:
-    """Passes bytes on to a port of the loopback address; ``opened`` counts the connections so far."""
+    """Passes bytes on to a port of the loopback address; ``opened`` counts the connections so far.
 
-    def __init__(self, port: int) -> None:
+    Of several ports each connection goes to the next, as a Service would have it.
+    """
+
+    def __init__(self, *ports: int) -> None:
         self.opened = 0
-        self._target = port
+        self._targets = itertools.cycle(ports)
         self._server: asyncio.Server | None = None
         self._port = 0
         self._open: set[asyncio.StreamWriter] = set()
@@ -53,7 +57,7 @@ class Proxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            there, back = await asyncio.open_connection("127.0.0.1", next(self._targets))
         except OSError:
             writer.transport.abort()
             return

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("gpu-webhooks")
 _option = partial(click.option, show_default=True, show_envvar=True)
 _PORT = click.IntRange(0, 65535)
+_SECONDS = click.FloatRange(1, 86400)
 _TENANTS = {"matchExpressions": [{"key": "namespace.cozystack.io/host", "operator": "Exists"}]}
 
 _namespace_option = _option("--namespace", help="Namespace of the release, where Lease and settings are; the pod's.")
@@ -70,6 +71,30 @@ class Selector(click.ParamType[Mapping[str, Any]]):
 )
 @_option("--resource-name", "resource_names", multiple=True, help="Resource name to publish besides the classes'.")
 @_option("--device-class-name", "device_class_names", multiple=True, help="DeviceClass (DRA) that stands for GPUs.")
+@_option(
+    "--template-kept-seconds",
+    default=15.0,
+    type=_SECONDS,
+    help="How long a template's device is kept after its VMI went, for the next VMI of the same VM.",
+)
+@_option(
+    "--template-unclaimed-seconds",
+    default=120.0,
+    type=_SECONDS,
+    help="How long a template's device waits for a VMI that has never come.",
+)
+@_option(
+    "--launcher-patience-seconds",
+    default=60.0,
+    type=_SECONDS,
+    help="How long a launcher may be unschedulable before its device moves to another node that has room.",
+)
+@_option(
+    "--lease-seconds",
+    default=15,
+    type=click.IntRange(3, 600),
+    help="After so long without a renewal another replica leads; a leader that can't renew stops at two thirds of it.",
+)
 @_option("--host", default="127.0.0.1", help="Address to listen on.")
 @_option(
     "--plain-port", default=8080, type=click.IntRange(0, 65535), help="Port for probes and metrics; 0 takes a free one."
@@ -111,11 +136,15 @@ def _config(namespace: str, options: Mapping[str, Any]) -> Config:
         outside=frozenset({"kube-system", namespace, options["kubevirt_namespace"]}),
         resource_names=frozenset(options["resource_names"]),
         device_class_names=frozenset(options["device_class_names"]),
+        template_kept=options["template_kept_seconds"],
+        template_unclaimed=options["template_unclaimed_seconds"],
+        launcher_patience=options["launcher_patience_seconds"],
     )
 
 
 async def _run(namespace: str, options: Mapping[str, Any]) -> None:
-    from controller.probes import probes  # noqa: PLC0415 - see with_cluster
+    from cluster.lease import Term  # noqa: PLC0415 - see with_cluster
+    from controller.probes import probes  # noqa: PLC0415
     from controller.running import running  # noqa: PLC0415
 
     collect_rarely()
@@ -125,7 +154,12 @@ async def _run(namespace: str, options: Mapping[str, Any]) -> None:
         loop.add_signal_handler(number, stop.set)
     async with (
         connected(kubeconfig=options["kubeconfig"], context=options["context"]) as api,
-        running(api, _config(namespace, options), service_account=options["service_account"]) as found,
+        running(
+            api,
+            _config(namespace, options),
+            service_account=options["service_account"],
+            term=Term(options["lease_seconds"]),
+        ) as found,
         probes(
             found.metrics.registry,
             lambda: found.keeper.missing,

@@ -11,9 +11,9 @@ from controlplane.plane import ControlPlane
 from reach import through_proxy
 from structlog.testing import capture_logs
 
-from cluster import leader as module
 from cluster.api import Api
 from cluster.leader import Leader
+from cluster.lease import DEFAULT, Term
 
 NAME = "gpu-webhooks"
 
@@ -27,8 +27,8 @@ def lease(namespace: str) -> dict[str, Any]:
     return ref("coordination.k8s.io/v1", "Lease", NAME, namespace)
 
 
-def candidate(api: Api, namespace: str, me: str) -> Leader:
-    return Leader(api, namespace=namespace, name=NAME, me=me)
+def candidate(api: Api, namespace: str, me: str, *, term: Term = DEFAULT) -> Leader:
+    return Leader(api, namespace=namespace, name=NAME, me=me, term=term)
 
 
 async def leads(leader: Leader, *, within: float = 5) -> None:
@@ -69,17 +69,12 @@ async def test_what_others_write_on_the_lease_stays_and_disturbs_nobody(api: Api
     assert (await kube.get(lease(namespace)))["metadata"]["annotations"] == {"names": "24"}
 
 
-async def test_who_can_not_renew_stops_before_another_begins(
-    api: Api, plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PERIOD", 0.3)
-    monkeypatch.setattr(module, "DEADLINE", 2.0)
-    monkeypatch.setattr("cluster.lease.DURATION", 4)
+async def test_who_can_not_renew_stops_before_another_begins(api: Api, plane: ControlPlane, namespace: str) -> None:
     async with through_proxy(plane) as (proxy, behind):
         with capture_logs() as logs:
-            async with candidate(behind, namespace, "first") as first:
+            async with candidate(behind, namespace, "first", term=Term(3)) as first:
                 await leads(first)
-                async with candidate(api, namespace, "second") as second:
+                async with candidate(api, namespace, "second", term=Term(3)) as second:
                     both = False
                     await proxy.shut()
                     while not second.is_leader:

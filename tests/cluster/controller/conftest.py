@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import pytest
 from actors import Tenant, admin_binding
-from controlled import Controller
+from controlled import SHORT, Controller
 from controlplane.client import Client
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
@@ -31,9 +31,8 @@ def home(new_plane: Callable[..., ControlPlane]) -> Iterator[Installed]:
 @pytest.fixture(scope="session")
 def controllers(home: Installed) -> Iterator[Sequence[Controller]]:
     """Two replicas that run, whatever a test does to them: see ``both``."""
-    found = [Controller(home), Controller(home)]
-    for one in found:
-        one.start()
+    found = [Controller(home, *SHORT), Controller(home, *SHORT)]
+    _start(found)
     yield found
     for one in found:
         one.kill()
@@ -43,9 +42,14 @@ def controllers(home: Installed) -> Iterator[Sequence[Controller]]:
 def both(controllers: Sequence[Controller]) -> Iterator[Sequence[Controller]]:
     """Two replicas that a test may kill: afterwards both run again."""
     yield controllers
+    _start([one for one in controllers if one.program is None])
+
+
+def _start(controllers: Sequence[Controller]) -> None:
     for one in controllers:
-        if one.program is None:
-            one.start()
+        one.start(ready=False)
+    for one in controllers:
+        one.wait()
 
 
 @pytest.fixture(scope="session")

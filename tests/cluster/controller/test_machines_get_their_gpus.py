@@ -1,18 +1,16 @@
-"""VMs: bound to their device, their launcher refused before and let in after, kept over a stop, one of two rivals."""
+"""VMs: bound to their device, their launcher refused before and let in after, kept over a stop."""
 
-import asyncio
+import json
 from typing import Any
 
 import pytest
-from controlplane.client import Client, Object
-from controlplane.errors import APIError
+from controlled import TEMPLATE_KEPT, TEMPLATE_UNCLAIMED
+from controlplane.client import Client, Object, ref
 from gpukinds import API_VERSION
-from machines import DEVICE_REFERENCE, launcher, replica_set, vm, vmi
+from machines import DEVICE_REFERENCE, DEVICE_TEMPLATE, launcher, replica_set, vm, vmi
 from pooled import Pool, pinned
 from refusals import refused
 from waiting import eventually, exists, gone
-
-RACES = 30
 
 
 def uid(obj: Object) -> str:
@@ -78,7 +76,7 @@ async def test_over_a_short_stop_a_template_keeps_its_gpu_and_over_a_long_one_it
     kept = await pool.becomes(name, phase="InUse", vm=uid(second))
     assert (kept["nodeName"], kept["heldAt"]) == (held["nodeName"], held["heldAt"])
     await pool.virt_controller.delete(second)
-    await gone(kube, pool.device(name), seconds=30)
+    await gone(kube, pool.device(name), seconds=TEMPLATE_KEPT + 5)
     await pool.becomes(waiting, phase="InUse", vm=uid(rival))
 
 
@@ -101,36 +99,38 @@ async def test_over_a_stop_a_device_of_ones_own_stays_and_binds_the_next_vmi(kub
     assert (kept["nodeName"], kept["heldAt"]) == (held["nodeName"], held["heldAt"])
 
 
-async def test_of_two_that_race_for_a_device_one_is_bound_and_the_other_told_whose_it_is(
-    kube: Client, pool: Pool
-) -> None:
-    await pool.node("b", gpus=RACES)
+async def test_an_instancetypes_annotation_orders_a_device(pool: Pool) -> None:
+    """What stands in its spec.annotations, virt-controller gives to the VMI, and the VM itself says nothing of it."""
+    annotations = {DEVICE_TEMPLATE: json.dumps(one_of(pool))}
+    gives = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "annotations": annotations}
+    kind = ref("instancetype.kubevirt.io/v1beta1", "VirtualMachineInstancetype", "gpu", pool.namespace)
+    await pool.tenant.kube.create({**kind, "spec": gives})
+    owner = vm(pool.namespace)
+    owner["spec"]["instancetype"] = {"kind": kind["kind"], "name": "gpu"}
+    owner = await pool.tenant.kube.create(owner)
+    assert DEVICE_TEMPLATE not in json.dumps(owner["spec"])
 
-    async def race(number: int) -> None:
-        name = f"gpu-{number}"
-        await pool.order(name)
-        tries = (pool.machine(f"{who}-{number}", refers_to=name) for who in ("left", "right"))
-        answers = await asyncio.gather(*tries, return_exceptions=True)
-        made = [one for one in answers if not isinstance(one, BaseException)]
-        for late in (one for one in answers if isinstance(one, BaseException)):
-            # The webhooks knew already that the other has it.
-            assert isinstance(late, APIError)
-            assert late.code == 409
-        status = await pool.becomes(name, phase="InUse")
-        bound = status["binding"]["uid"]
-        assert bound in [uid(one) for one in made]
-        for machine in made:
-            if uid(machine) == bound:
-                await pool.runs(machine)
-            else:
-                refusal = await refused(pool.virt_controller.create(launcher(machine)))
-                assert repr(status["binding"]["name"]) in refusal.said
-        assert (await pool.status(name))["binding"]["uid"] == bound
+    made = vmi(pool.namespace, owner=owner)
+    made["metadata"]["annotations"] = (await pool.virt_controller.get(kind))["spec"]["annotations"]
+    machine = await pool.virt_controller.create(made)
 
-    await asyncio.gather(*map(race, range(RACES)))
+    await pool.becomes(machine["metadata"]["labels"][DEVICE_REFERENCE], phase="InUse", vm=uid(machine))
+    await pool.runs(machine)
 
-    devices = await kube.list(API_VERSION, "GPUDevice", pool.namespace)
-    assert len({one["status"]["binding"]["uid"] for one in devices}) == RACES
+
+async def test_a_template_device_whose_vmi_never_came_takes_no_gpu_and_goes(kube: Client, pool: Pool) -> None:
+    unstorable = vmi(pool.namespace, orders=one_of(pool))
+    unstorable["spec"]["hostname"] = 5
+    refusal = await refused(pool.virt_controller.create(unstorable))
+    assert (refusal.code, refusal.by) == (422, "")
+    [made] = await kube.list(API_VERSION, "GPUDevice", pool.namespace)
+
+    await pool.order()
+    await pool.becomes(phase="Held")
+
+    assert await exists(kube, made)
+    await gone(kube, made, seconds=TEMPLATE_UNCLAIMED + 5)
+    assert await exists(kube, pool.device())
 
 
 async def test_a_dry_run_and_a_refused_vmi_hold_nothing(kube: Client, pool: Pool) -> None:

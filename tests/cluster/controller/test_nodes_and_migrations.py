@@ -1,5 +1,6 @@
 """Nodes that go, and VMs that migrate."""
 
+import pytest
 from controlplane.client import Client, Object, ref
 from machines import launcher, migration
 from pooled import Pool, pinned
@@ -76,14 +77,18 @@ async def test_a_migration_reserves_is_followed_and_gives_the_rest_back(kube: Cl
     await pool.becomes("next", phase="Held", nodeName=source)
 
 
-async def test_a_migration_that_fails_gives_its_reservation_back(pool: Pool) -> None:
+@pytest.mark.parametrize("aborted", [False, True], ids=["fails", "is aborted"])
+async def test_a_migration_that_comes_to_nothing_gives_its_reservation_back(pool: Pool, *, aborted: bool) -> None:
     machine = await running(pool)
     move = await pool.virt_controller.create(migration(machine))
     await pool.becomes(migration={"uid": move["metadata"]["uid"], "nodeName": pool.node_name("b")})
     await pool.order("next")
     await pool.becomes("next", reason="NoCapacity")
 
-    await pool.virt_controller.patch(move, {"status": {"phase": "Failed"}}, subresource="status")
+    if aborted:
+        await pool.tenant.kube.delete(move)
+    else:
+        await pool.virt_controller.patch(move, {"status": {"phase": "Failed"}}, subresource="status")
 
     await pool.becomes(phase="InUse", migration=None, nodeName=pool.node_name("a"))
     await pool.becomes("next", phase="Held", nodeName=pool.node_name("b"))

@@ -6,7 +6,7 @@ from typing import Any
 from controlled import Controller
 from controlplane.client import Client, Object, ref
 from pooled import Pool
-from waiting import eventually, exists, gone
+from waiting import eventually, gone
 
 
 async def test_an_order_is_held_in_under_a_second(pool: Pool) -> None:
@@ -121,20 +121,3 @@ async def test_a_class_tells_what_is_held_and_free_and_so_do_the_metrics(
     standby = next(one for one in controllers if one is not leader)
     assert standby.metrics["gpu_controller_leader"] == 0
     assert f"gpu_controller_class_held{of_class}" not in standby.metrics
-
-
-async def test_pods_of_the_platform_are_counted(kube: Client, pool: Pool) -> None:
-    """Also of a class that is made after they started."""
-    node = pool.node_name("a")
-    limits = {"limits": {pool.resource: "1"}}
-    container = {"name": "a", "image": "a", "resources": limits}
-    spec = {"nodeName": node, "containers": [container], "restartPolicy": "Never"}
-    pod = {**ref("v1", "Pod", f"pod-{pool.name}", "kube-system"), "spec": spec}
-    await eventually(lambda: kube.create(pod))
-    await pool.order()
-    await pool.becomes(reason="NoCapacity")
-
-    await kube.patch(pod, {"status": {"phase": "Succeeded"}}, subresource="status")
-
-    await pool.becomes(phase="Held", nodeName=node)
-    assert await exists(kube, pod)

@@ -18,7 +18,10 @@ async def test_a_device_that_is_deleted_while_used_stays_whole_until_vmi_and_pod
     await pool.order("next")
     await pool.becomes("next", reason="NoCapacity")
 
-    await pool.tenant.kube.delete(pool.device())
+    record = ref("cozystack.io/v1alpha1", "Workload", "gpu-my-gpu", pool.namespace)
+    recorded = await eventually(lambda: kube.get(record))
+
+    await pool.tenant.kube.delete(pool.device(), propagation="Foreground")
     await pool.becomes(phase="Releasing", binding=held["binding"], nodeName=held["nodeName"])
     await pool.tenant.kube.delete(machine, propagation="Background")
     # The tenant takes the VMI's finalizers off: it is gone at once, and its guest runs on.
@@ -28,8 +31,7 @@ async def test_a_device_that_is_deleted_while_used_stays_whole_until_vmi_and_pod
     await kube.patch(ref("v1", "Node", pool.node_name("a")), {"metadata": {"labels": {"something": "else"}}})
     await pool.becomes("next", reason="NoCapacity")
     assert (await pool.status())["binding"] == held["binding"]
-    record = ref("cozystack.io/v1alpha1", "Workload", "gpu-my-gpu", pool.namespace)
-    assert await exists(kube, record)
+    assert (await kube.get(record))["metadata"]["uid"] == recorded["metadata"]["uid"]
 
     await kube.delete(pod, grace=0)
 

@@ -14,7 +14,7 @@ from waiting import eventually
 pytestmark = pytest.mark.timeout(240)
 
 TAKEN_OVER = 40.0
-"""Seconds within which another leads: 15 of the Lease, 2 until it looks, and what a busy machine adds."""
+"""Seconds within which another leads: 6 of the Lease, 1 until it looks, and what a busy machine adds."""
 
 
 async def the_leader(controllers: Sequence[Controller]) -> Controller:
