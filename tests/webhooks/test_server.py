@@ -214,6 +214,21 @@ async def test_before_a_stop_connections_are_kept(running: Running) -> None:
     assert connection.lower() != "close"
 
 
+async def test_a_stop_goes_on_listening_for_as_long_as_others_may_not_know_of_it(
+    gpu_catalog: FillingCatalog, certificates: SelfSigned
+) -> None:
+    async with serving(gpu_catalog, certificates, least_drain=0.4) as running:
+        stopping = asyncio.create_task(running.server.stop())
+        # Nothing has come in for much longer than a silence that ends a drain.
+        await asyncio.sleep(0.25)
+        reply, connection = await running.post(vmi("my-gpu"))
+        await stopping
+
+        assert reply.allowed
+        assert connection == "close"
+        assert not is_listening(running.server.port)
+
+
 async def test_a_call_that_never_ends_does_not_hold_up_a_stop_for_ever(
     gpu_catalog: FillingCatalog, certificates: SelfSigned
 ) -> None:

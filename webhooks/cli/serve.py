@@ -33,6 +33,7 @@ _PATH = click.Path(path_type=Path)
 _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(min=0)
 _FILES_BESIDE_CONNECTIONS = 64
+_LEAST_DRAIN = 5.0
 
 _option = partial(click.option, show_default=True, show_envvar=True)
 
@@ -96,6 +97,11 @@ _option = partial(click.option, show_default=True, show_envvar=True)
     help="Seconds that the line and headers of a call may take.",
 )
 @_option("--drain-quiet", default=0.5, type=_SECONDS, help="Seconds without a call that end a drain.")
+@_option(
+    "--drain-least",
+    type=_SECONDS,
+    help="Seconds that a drain takes at least, until nobody has this replica in its rules; 5, with --catalog 0.",
+)
 @_option("--drain-timeout", default=20.0, type=_SECONDS, help="Seconds that a drain waits for that at most.")
 @_option("--log-format", type=click.Choice(["json", "console"]), default="json", help="How log lines look.")
 @_option(
@@ -131,6 +137,7 @@ def serve(catalog: Path | None, **options: Any) -> None:
         port=options["port"],
         plain_port=options["plain_port"],
         quiet=options["drain_quiet"],
+        least_drain=_least_drain(catalog, options["drain_least"]),
         longest_drain=options["drain_timeout"],
     )
     allow_open_files(settings.most_connections + MOST_HANDSHAKES + MOST_PROBES + _FILES_BESIDE_CONNECTIONS)
@@ -139,6 +146,13 @@ def serve(catalog: Path | None, **options: Any) -> None:
         uvloop.run(_serve(backing, settings, listen))
     except (OSError, CertificateError, ManifestError, GPUError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def _least_drain(catalog: Path | None, given: float | None) -> float:
+    """Seconds; in a cluster a Service's new endpoints are known everywhere after one or two."""
+    if given is not None:
+        return given
+    return 0.0 if catalog else _LEAST_DRAIN
 
 
 def _backing(catalog: Path | None, options: Mapping[str, Any]) -> AbstractAsyncContextManager[Backing]:
