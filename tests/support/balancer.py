@@ -16,6 +16,7 @@ class Backend:
         self.port = port
         self.plain_port = plain_port
         self.ready = False
+        self.leaving = False
         self.taken = 0
         self.refused = 0
 
@@ -63,14 +64,15 @@ class Balancer:
         return backend
 
     def remove(self, backend: Backend) -> None:
-        """Have done with a process that is gone."""
-        self.backends.remove(backend)
+        """Have done with a process that is gone, as soon as that is known."""
+        backend.leaving = True
 
     async def _probe(self) -> None:
         loop = asyncio.get_running_loop()
         seen: dict[Backend, bool] = {}
         while True:
-            for backend in list(self.backends):
+            self.backends = [backend for backend in self.backends if backend.ready or not backend.leaving]
+            for backend in self.backends:
                 ready = await _is_ready(backend.plain_port)
                 if seen.get(backend, False) != ready:
                     seen[backend] = ready

@@ -1,8 +1,8 @@
 """The service with a clock that a test can set, and an end that a test can foretell: run as a program.
 
 ``python set_clock.py FILE [--end-after N] ARGUMENT...`` runs ``gpu-webhooks ARGUMENT...``. The number in FILE is how
-many seconds its clock is ahead; FILE may be changed at any time. With ``--end-after`` it is killed, as by SIGKILL, when the
-API server has taken the Nth write of a Secret or of a webhook configuration.
+many seconds its clock is ahead; FILE may be changed at any time. With ``--end-after`` it is killed, as by SIGKILL, when
+the API server has taken the Nth write of a Secret or of a webhook configuration.
 """
 
 import os
