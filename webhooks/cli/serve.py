@@ -17,6 +17,7 @@ from gpu import names
 from gpu.errors import GPUError
 from webhooks.admission import Admission
 from webhooks.cli.backing import Backing, embedded, in_cluster, pod_namespace
+from webhooks.cli.certificates import certificate_options, from_authority, from_files
 from webhooks.cli.common import connected, context_option, kubeconfig_option
 from webhooks.door import MOST_HANDSHAKES
 from webhooks.embedded import EmbeddedCatalog
@@ -45,11 +46,17 @@ _option = partial(click.option, show_default=True, show_envvar=True)
 @_option("--namespace", help="Namespace of the release, where the settings and the CA's Secret are; the pod's own.")
 @_option("--service", default=names.WEBHOOKS, help="Service that the API server calls, for the certificate.")
 @_option("--certificate-secret", default=names.AUTHORITY, help="Secret that the CA is kept in.")
+@certificate_options
 @_option("--webhook-configuration", default=names.WEBHOOKS, help="Both configurations to put the caBundle into.")
 @_option("--host", default="127.0.0.1", help="Address to listen on.")
 @_option("--port", default=9443, type=_PORT, help="Port for admission, over TLS; 0 takes a free one.")
 @_option("--plain-port", default=8080, type=_PORT, help="Port for probes and metrics; 0 takes a free one.")
-@_option("--tls-name", "tls_names", multiple=True, help="Further name or address in the certificate.")
+@_option(
+    "--tls-name",
+    "tls_names",
+    multiple=True,
+    help="Further name or address in the certificate; with --tls-cert what it must be for.",
+)
 @_option("--ca-file", type=_PATH, help="With --catalog: write the CA's certificate here, for clients.")
 @_option("--kubevirt-namespace", default=_DEFAULTS.kubevirt_namespace, help="Namespace of virt-controller.")
 @_option(
@@ -159,17 +166,20 @@ def _backing(catalog: Path | None, options: Mapping[str, Any]) -> AbstractAsyncC
     if catalog is not None:
         found = EmbeddedCatalog.from_directory(catalog)
         own = ["localhost", "127.0.0.1", "::1", *options["tls_names"]]
-        return embedded(found, tls_names=list(dict.fromkeys(own)), ca_file=options["ca_file"])
+        files = from_files(options, names=options["tls_names"])
+        return embedded(found, tls_names=list(dict.fromkeys(own)), ca_file=options["ca_file"], files=files)
     namespace = options["namespace"] or pod_namespace()
     if namespace is None:
         raise click.UsageError("name the release's namespace with --namespace, or serve without a cluster by --catalog")
-    return in_cluster(
-        connected(kubeconfig=options["kubeconfig"], context=options["context"]),
-        namespace=namespace,
-        tls_names=[*service_names(options["service"], namespace), *options["tls_names"]],
-        secret=options["certificate_secret"],
-        configuration=options["webhook_configuration"],
-    )
+    api = connected(kubeconfig=options["kubeconfig"], context=options["context"])
+    # What the API server asks for: a name that is given, or the Service's.
+    asked_for = options["tls_names"] or service_names(options["service"], namespace)[:1]
+    if (files := from_files(options, names=asked_for)) is not None:
+        told = {"certificate": str(options["tls_cert"])}
+        return in_cluster(api, namespace=namespace, told=told, certificates=lambda _: files)
+    told = {"webhook_configuration": options["webhook_configuration"]}
+    certificates = from_authority(options, namespace=namespace)
+    return in_cluster(api, namespace=namespace, told=told, certificates=certificates)
 
 
 async def _serve(backing: AbstractAsyncContextManager[Backing], settings: Settings, listen: Listen) -> None:
@@ -182,7 +192,7 @@ async def _serve(backing: AbstractAsyncContextManager[Backing], settings: Settin
         admission = Admission.of(catalog=found.catalog, settings=settings)
         for collector in found.collectors:
             admission.metrics.registry.register(collector)
-        server = Server(Transport(admission), tls=found.tls, listen=listen, waits=found.waits)
+        server = Server(Transport(admission), tls=found.serving.context, listen=listen, waits=found.waits)
         await server.start()
         _log.info(
             "serving",
