@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+import json
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,13 @@ class Replica:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())
 
+    def when(self, text: str) -> list[float]:
+        """The times (of the wall clock) of the lines of its log whose event begins with a text."""
+        lines = map(json.loads, filter(None, self.program.log.read_text().splitlines()))
+        return [
+            datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines if line["event"].startswith(text)
+        ]
+
     def logged(self, text: str) -> int:
         """How many lines of its log have a text."""
         return sum(text in line for line in self.program.log.read_text().splitlines())
@@ -55,7 +63,7 @@ class Fleet:
         self.balancer = balancer
         self._installed = installed
 
-    async def start(self, *options: str, program: Sequence[str] = (), ready: bool = True) -> Replica:
+    async def start(self, *options: str, ready: bool = True) -> Replica:
         """Start another; back when the balancer sends it connections, unless it is not to be waited for."""
         port, plain_port = free_port(), free_port()
         clock = self._installed.plane.directory / f"clock-{next(_numbers)}"
@@ -66,7 +74,7 @@ class Fleet:
             plain_port,
             *self.options,
             *options,
-            program=(str(_CLOCK), str(clock), *program),
+            program=(str(_CLOCK), str(clock)),
         )
         replica = Replica(self._installed, started, self.balancer.add(port, plain_port), clock)
         self.replicas.append(replica)
