@@ -1,6 +1,7 @@
 """Serving certificates: an authority, its leaves, their renewal, and TLS contexts that swap them while serving."""
 
 from certs.authority import CLOCK_SKEW, Authority, Pair
+from certs.clients import ClientAuthorities
 from certs.context import ServingContext, server_context
 from certs.errors import CertificateError, ForeignSecret
 from certs.incluster import ClusterCertificates, service_names
@@ -12,6 +13,7 @@ __all__ = [
     "CLOCK_SKEW",
     "Authority",
     "CertificateError",
+    "ClientAuthorities",
     "Clock",
     "ClusterCertificates",
     "ForeignSecret",

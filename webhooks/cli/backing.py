@@ -11,12 +11,12 @@ from certs import ClusterCertificates, SelfSigned
 from cluster import kinds
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from prometheus_client.registry import Collector
 
+    from certs import ServingContext
     from cluster.api import Api
     from gpu.catalog import Catalog
     from webhooks.embedded import EmbeddedCatalog
@@ -27,13 +27,13 @@ _A_WHILE: Final = 600.0
 
 
 class Backing(NamedTuple):
-    """The catalog, the context to listen with, what readiness waits for, and what belongs into the log's first line.
+    """The catalog, the certificate to serve with, what readiness waits for, and what belongs into the log's first line.
 
     ``filled`` returns when the catalog has been read.
     """
 
     catalog: Catalog
-    tls: ssl.SSLContext
+    serving: ServingContext
     waits: Sequence[Wait]
     collectors: Sequence[Collector]
     filled: Callable[[], Awaitable[None]]
@@ -66,7 +66,7 @@ async def embedded(
     renewals = asyncio.create_task(certificates.keep_fresh(publish=publish))
     told = {"ca_file": str(ca_file) if ca_file else None, "classes": sorted(catalog.offer.classes)}
     try:
-        yield Backing(catalog, certificates.serving.context, (), (), filled, told)
+        yield Backing(catalog, certificates.serving, (), (), filled, told)
     finally:
         renewals.cancel()
         with suppress(asyncio.CancelledError):
@@ -94,7 +94,7 @@ async def in_cluster(
         )
 
         def waiting() -> str:
-            return "" if certificates.injected else "the caBundle is not in every webhook yet"
+            return _not_injected(certificates, configuration)
 
         async def filled() -> None:
             await catalog.wait_synced(_A_WHILE)
@@ -102,5 +102,19 @@ async def in_cluster(
         async with certificates:
             told = {"namespace": namespace, "webhook_configuration": configuration}
             yield Backing(
-                catalog, certificates.serving.context, (waiting,), (WatchMetrics(catalog.watches),), filled, told
+                catalog,
+                certificates.serving,
+                (catalog.waiting, waiting),
+                (WatchMetrics(catalog.watches),),
+                filled,
+                told,
             )
+
+
+def _not_injected(certificates: ClusterCertificates, configuration: str) -> str:
+    """Why an API server may not trust the serving certificate yet; empty where every one does."""
+    if certificates.injected:
+        return ""
+    if missing := [kind.plural for kind, found in certificates.bundles.items() if found is None]:
+        return f"the caBundle is not in {' and '.join(missing)} {configuration}: not installed, or not to be read"
+    return f"the caBundle is not in every webhook of {configuration} yet"
