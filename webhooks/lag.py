@@ -7,7 +7,7 @@ import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import perf_counter
+from time import clock_gettime, perf_counter, pthread_getcpuclockid, thread_time
 from types import FrameType
 from typing import Final
 
@@ -25,7 +25,8 @@ _log = structlog.get_logger("gpu-webhooks")
 async def lag_watched(lag: Histogram, *, interval: float = _INTERVAL, stuck: float = _STUCK) -> AsyncIterator[None]:
     """While the context lasts, observe the loop's lag each ``interval`` seconds, and log where it is ``stuck``.
 
-    The log is written by a thread, while the loop is at it. A probe that comes meanwhile has no answer, and that tells
+    The log is written by a thread, while the loop is at it; ``cpu`` in it is how much of the time the loop's thread had a
+    processor: with none it waits for something, or others have them all. A probe that comes meanwhile has no answer, and that tells
     a kubelet what it has to know.
     """
     watch = _Watch(lag, interval=interval, stuck=stuck)
@@ -47,6 +48,7 @@ class _Watch:
         self._interval = interval
         self._stuck = stuck
         self._due = perf_counter() + interval
+        self._used = thread_time()
 
     async def beat(self) -> None:
         while True:
@@ -54,10 +56,12 @@ class _Watch:
             now = perf_counter()
             self._lag.observe(max(0.0, now - self._due))
             self._due = now + self._interval
+            self._used = thread_time()
 
     def look(self, loops_thread: int) -> None:
         """Of the thread: tell of each time that the loop is stuck, once."""
         looked, told = perf_counter(), 0.0
+        used = pthread_getcpuclockid(loops_thread)
         while not self.over.wait(self._interval):
             before, looked = looked, perf_counter()
             due = self._due
@@ -66,7 +70,8 @@ class _Watch:
                 continue
             told = due
             if frame := sys._current_frames().get(loops_thread):
-                _log.error("the event loop is stuck", seconds=round(looked - due, 2), at=_where(frame))
+                cpu = round(clock_gettime(used) - self._used, 2)
+                _log.error("the event loop is stuck", seconds=round(looked - due, 2), cpu=cpu, at=_where(frame))
 
 
 def _where(frame: FrameType) -> list[str]:
