@@ -25,9 +25,9 @@ _log = structlog.get_logger("gpu-webhooks")
 async def lag_watched(lag: Histogram, *, interval: float = _INTERVAL, stuck: float = _STUCK) -> AsyncIterator[None]:
     """While the context lasts, observe the loop's lag each ``interval`` seconds, and log where it is ``stuck``.
 
-    The log is written by a thread, while the loop is at it; ``cpu`` in it is how much of the time the loop's thread had a
-    processor: with none it waits for something, or others have them all. A probe that comes meanwhile has no answer, and that tells
-    a kubelet what it has to know.
+    The log is written by a thread, while the loop is at it; ``cpu`` in it is for how much of the time the loop's thread
+    had a processor: with none it waits for something, or others have them all. A probe that comes meanwhile has no
+    answer, and that tells a kubelet what it has to know.
     """
     watch = _Watch(lag, interval=interval, stuck=stuck)
     beating = asyncio.create_task(watch.beat())
@@ -38,7 +38,7 @@ async def lag_watched(lag: Histogram, *, interval: float = _INTERVAL, stuck: flo
     finally:
         watch.over.set()
         beating.cancel()
-        await asyncio.to_thread(thread.join)
+        thread.join()
 
 
 class _Watch:

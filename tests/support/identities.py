@@ -31,7 +31,9 @@ class Issuer:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
         basic = x509.BasicConstraints(ca=True, path_length=0)
+        self._id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         certificate = _begun(self._name, self._name, self._key).add_extension(basic, critical=True)
+        certificate = certificate.add_extension(self._id, critical=False)
         self.pem = certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
 
     def identity(
@@ -47,6 +49,9 @@ class Issuer:
         certificate = _begun(_named(name), self._name, key, lasts=lasts).add_extension(
             x509.ExtendedKeyUsage([usage]), critical=False
         )
+        # Of two authorities of one name, as while one is exchanged, OpenSSL tells by this which it is.
+        by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._id)
+        certificate = certificate.add_extension(by, critical=False)
         if alternatives:
             certificate = certificate.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         pem = certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
