@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -106,7 +107,7 @@ async def posted(guarded: Guarded, manifest: Mapping[str, Any], identity: Identi
             return 0
 
 
-async def test_the_api_server_alone_has_devices_built(guarded: Guarded, kube: Client) -> None:
+async def test_the_api_server_alone_has_devices_built(guarded: Guarded, kube: Client, installed: Installed) -> None:
     async def devices() -> int:
         return len(await kube.list(API_VERSION, "GPUDevice", guarded.namespace))
 
@@ -147,5 +148,8 @@ async def test_the_api_server_alone_has_devices_built(guarded: Guarded, kube: Cl
     await eventually(let_in)
 
     # Then it was refused meanwhile, and the replica counts that
-    assert said.startswith('failed calling webhook "mutate.example.org"')
-    print(said)
+    assert 'example.org": failed to call webhook: Post "https://' in said
+    _, metrics = await asyncio.to_thread(installed.asked, "metrics", guarded.plain_port)
+    counted = dict(re.findall(r'gpu_webhooks_clients_refused_total{reason="(.*)"} (.*)', metrics))
+    assert (counted["no certificate"], counted["name"]) == ("1.0", "1.0")
+    assert float(counted["handshake"]) >= 2
