@@ -65,6 +65,16 @@ def _answers(under: str) -> Series:
     }
 
 
+def _late(under: str) -> Series:
+    """An event loop that is always late by less than so long and no less than the bucket below."""
+    bounds = ["0.25", "0.5", "+Inf"]
+    at = bounds.index(under)
+    return {
+        _of_pair("loop_lag_seconds_bucket", le=bound): f"0+{240 if number >= at else 0}x{_LONG}"
+        for number, bound in enumerate(bounds)
+    }
+
+
 _A: Final = {**PAIR, "pod": "a"}
 _UP: Final = {pod: series("up", PAIR, pod=pod) for pod in ("a", "b")}
 _BOUNDARY: Final = 7200
@@ -108,6 +118,34 @@ OF_BOTH_MODES: Final = (
         minute=15,
         labels={"path": "mutate"},
         value="2.485s",
+    ),
+    Case(
+        alert="GPUWebhooksEventLoopIsLate",
+        fires=_late("0.5"),
+        quiet=_late("0.25"),
+        minute=15,
+        labels={"pod": "a"},
+        value="497.5ms",
+    ),
+    Case(
+        alert="GPUWebhooksClientsAreRefused",
+        fires={_of_pair("clients_refused_total", reason="name"): GROWING},
+        quiet={_of_pair("clients_refused_total", reason="name"): always(3)},
+        minute=15,
+        labels={"reason": "name"},
+    ),
+    Case(
+        alert="GPUWebhooksClientCAExpires",
+        fires={_of_pair("client_ca_expiry_timestamp_seconds"): always(90000)},
+        quiet={_of_pair("client_ca_expiry_timestamp_seconds"): always(15 * 86400)},
+        minute=65,
+        value="23h 55m 0s",
+    ),
+    Case(
+        alert="GPUWebhooksClientCAIsBad",
+        fires={_of_pair("client_ca_failures_total"): GROWING},
+        quiet={_of_pair("client_ca_failures_total"): always(3)},
+        minute=10,
     ),
     Case(
         alert="GPUWebhooksWatchIsOutOfTouch",

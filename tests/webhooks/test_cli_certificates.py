@@ -98,7 +98,7 @@ async def test_files_that_are_not_there_yet_are_waited_for(tmp_path: Path) -> No
     catalog = EmbeddedCatalog.from_directory(EXAMPLES / "catalog")
     async with embedded(catalog, tls_names=[], ca_file=None, files=files) as backing:
         [wait] = backing.waits
-        assert "there is no certificate to serve yet" in wait()
+        assert wait().startswith(f"{tmp_path / 'tls.crt'} and {tmp_path / 'tls.key'}: ")
         assert "No such file or directory" in wait()
 
 

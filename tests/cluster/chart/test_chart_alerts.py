@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from rulecases import OF_A_SECRET, OF_BOTH_MODES, OF_SELF, Case
 
 import controller.metrics
 import webhooks.metrics
-from certs import CertificateMetrics, Figures
+from certs import Authority, CertificateMetrics, ClientAuthorities, Figures, ServingContext
 from certs.figures import Life
 from cluster.metrics import WatchMetrics
 
@@ -53,11 +53,16 @@ class Everything:
         )
 
 
-def exported() -> set[str]:
+@pytest.fixture
+def exported(tmp_path: Path) -> set[str]:
     """The names of the series that service and controller have."""
     service, replica = webhooks.metrics.Metrics(), controller.metrics.Metrics()
+    clients = tmp_path / "clients.crt"
+    clients.write_bytes(Authority.create(common_name="clients", now=NOW, lifetime=timedelta(days=1)).certificate_pem)
     service.registry.register(WatchMetrics(()))
     service.registry.register(CertificateMetrics(Everything()))
+    # Which it registers where it is given a file of clients' authorities.
+    service.registry.register(ClientAuthorities(clients, ServingContext()))
     registries: tuple[CollectorRegistry, ...] = (service.registry, replica.registry)
     return {name for registry in registries for family in registry.collect() for name in _series(family)}
 
@@ -118,11 +123,13 @@ def test_every_alert_fires_when_it_should_and_says_what_is_wrong(
 
 
 @pytest.mark.parametrize(("values", "_"), MODES.values(), ids=MODES.keys())
-def test_every_metric_of_the_alerts_is_one_that_there_is(plane: ControlPlane, values: dict[str, Any], _: Any) -> None:
+def test_every_metric_of_the_alerts_is_one_that_there_is(
+    plane: ControlPlane, exported: set[str], values: dict[str, Any], _: Any
+) -> None:
     alerts = alerts_in(rendered(plane, values))
     asked_for = {name for rule in alerts.values() for name in OURS.findall(rule["expr"])}
     assert len(asked_for) > 10
-    assert asked_for - exported() == set()
+    assert asked_for - exported == set()
 
 
 def test_no_alert_is_on_a_pair_that_runs_elsewhere(plane: ControlPlane) -> None:
@@ -145,11 +152,11 @@ def expressions(board: dict[str, Any]) -> Iterator[str]:
     yield from (variable["query"] for variable in board["templating"]["list"] if variable["type"] == "query")
 
 
-def test_every_metric_of_the_dashboard_is_one_that_there_is(plane: ControlPlane) -> None:
+def test_every_metric_of_the_dashboard_is_one_that_there_is(plane: ControlPlane, exported: set[str]) -> None:
     _, board = dashboard(plane)
     asked_for = {name for expression in expressions(board) for name in OURS.findall(expression)}
     assert len(asked_for) > 20
-    assert asked_for - exported() == set()
+    assert asked_for - exported == set()
 
 
 def test_the_dashboard_is_one_that_grafana_reads(plane: ControlPlane, tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     "a digest that is none": ({"image": {"digest": "latest"}}, "image/digest"),
     "a port that needs a capability": ({"admission": {"port": 443}}, "admission/port"),
     "a switch in words": ({"gpus": {"enabled": "yes"}}, "gpus/enabled"),
+    "two sources of one authority": ({"clientCA": {"configMapName": "a", "secretName": "b"}}, "clientCA/secretName"),
+    "names of callers that nobody verifies": ({"clientCA": {"names": ["a"]}}, "clientCA/secretName"),
+    "an authority for a service elsewhere": ({"clientCA": {"secretName": "a"}, "webhooks": URL}, "clientCA/secretName"),
     "a namespace that can't be": ({"kubevirt": {"namespace": "Kube Virt"}}, "kubevirt/namespace"),
 }
 
