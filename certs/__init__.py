@@ -1,6 +1,7 @@
 """Serving certificates: an authority, its leaves, their renewal, and TLS contexts that swap them while serving."""
 
 from certs.authority import CLOCK_SKEW, Authority, Pair
+from certs.clients import ClientAuthorities
 from certs.context import ServingContext, server_context
 from certs.errors import CertificateError, ForeignSecret
 from certs.figures import CertificateMetrics, Figures
@@ -15,6 +16,7 @@ __all__ = [
     "Authority",
     "CertificateError",
     "CertificateMetrics",
+    "ClientAuthorities",
     "Clock",
     "ClusterCertificates",
     "Figures",

@@ -64,8 +64,8 @@ class FileCertificates:
         return self._serving
 
     def waiting(self) -> str:
-        """Why there is nothing to serve; empty where there is."""
-        return f"there is no certificate to serve yet: {self._why}" if self._serving.empty else ""
+        """Why nothing of the files is served; empty where something is."""
+        return f"{self._paths[0]} and {self._paths[1]}: {self._why}" if self._serving.empty else ""
 
     def figures(self) -> Figures:
         """See certs.figures.Source."""

@@ -141,8 +141,12 @@ class ClusterCertificates:
         return self._troubles.count
 
     def waiting(self) -> str:
-        """Why calls could not be answered yet; empty where they can."""
-        return "" if self.injected else "the caBundle is not in every webhook yet"
+        """Why an API server may not trust the serving certificate yet; empty where every one does."""
+        if self.injected:
+            return ""
+        if missing := self._injector.missing:
+            return f"the caBundle is not in {' and '.join(missing)}: not installed, or not to be read"
+        return f"the caBundle is not in every webhook of {' and '.join(self._injector.by_name())} yet"
 
     def figures(self) -> Figures:
         """See certs.figures.Source."""

@@ -25,6 +25,7 @@ class Part(Enum):
     BUNDLE = ("bundle", "the caBundle")
     CERTIFICATE = ("certificate", "the serving certificate")
     FILES = ("files", "the certificate's files")
+    CLIENT_CA = ("client_ca", "the clients' CA")
 
     @property
     def metric(self) -> str:

@@ -107,16 +107,16 @@ class Transport:
         self._open -= 1
         self._last_end = perf_counter()
 
-    async def handle(self, call: web.BaseRequest) -> web.Response:
-        """Answer a call, whatever it is."""
+    async def handle(self, call: web.BaseRequest, *, refusal: str = "") -> web.Response:
+        """Answer a call, whatever it is; where ``refusal`` says why, with no more than that."""
         self.begin(call.protocol)
         try:
-            reply = await self._answered(call)
+            reply = _status(403, "Forbidden", refusal) if refusal else await self._answered(call)
             response = web.Response(status=reply.code, body=reply.body, headers=_HEADERS)
             if reply.code == _NOT_ALLOWED:
                 response.headers[hdrs.ALLOW] = hdrs.METH_POST
             # What is left of a body that nobody wants would be taken for the next call's head.
-            if self.draining or not call.content.is_eof():
+            if self.draining or refusal or not call.content.is_eof():
                 response.force_close()
             return response
         finally:

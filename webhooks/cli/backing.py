@@ -103,7 +103,7 @@ async def in_cluster(
             yield Backing(
                 catalog,
                 source.serving,
-                (source.waiting,),
+                (catalog.waiting, source.waiting),
                 (WatchMetrics(catalog.watches), CertificateMetrics(source)),
                 filled,
                 {"namespace": namespace, **told},
