@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -19,8 +20,11 @@ _numbers = itertools.count(1)
 class Replica:
     """A running process of the service, and its place behind the balancer."""
 
-    def __init__(self, installed: Installed, program: Program, backend: Backend, clock: Path) -> None:
+    def __init__(
+        self, installed: Installed, program: Program, backend: Backend, *, clock: Path, options: Sequence[str]
+    ) -> None:
         self.program = program
+        self.options = options
         self.backend = backend
         self._installed = installed
         self._clock = clock
@@ -76,7 +80,8 @@ class Fleet:
             *options,
             program=(str(_CLOCK), str(clock)),
         )
-        replica = Replica(self._installed, started, self.balancer.add(port, plain_port), clock)
+        backend = self.balancer.add(port, plain_port)
+        replica = Replica(self._installed, started, backend, clock=clock, options=options)
         self.replicas.append(replica)
         if ready:
             await asyncio.to_thread(started.wait_until, lambda: replica.backend.ready)
