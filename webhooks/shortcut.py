@@ -240,7 +240,7 @@ class _Shortcut(asyncio.Protocol):
         try:
             reply = await transport.reply(target, body, until)
             # What was sent behind it already is answered first.
-            closes = transport.draining or (self.is_old and not self._behind)
+            closes = transport.sends_away or (self.is_old and not self._behind)
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.write(self._all.written(reply, closes=closes))
                 if closes:

@@ -7,8 +7,9 @@ from typing import Final
 
 from aiohttp.http import SERVER_SOFTWARE
 
-from webhooks.transport import JSON, Reply
+from webhooks.transport import AGAIN_AFTER, BUSY, JSON, Reply
 
+_AGAIN: Final = f"Retry-After: {AGAIN_AFTER}\r\n"
 _CLOSE: Final = "Connection: close\r\n"
 _STATUS_LINES: Final = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n" for status in HTTPStatus}
 
@@ -25,7 +26,8 @@ class Written:
         if now != self._date[0]:
             self._date = (now, formatdate(now, usegmt=True))
         head = (
-            f"{_STATUS_LINES[reply.code]}Content-Type: {JSON}\r\nContent-Length: {len(reply.body)}\r\n"
+            f"{_STATUS_LINES[reply.code]}Content-Type: {JSON}\r\n{_AGAIN if reply.code == BUSY else ''}"
+            f"Content-Length: {len(reply.body)}\r\n"
             f"Date: {self._date[1]}\r\nServer: {SERVER_SOFTWARE}\r\n{_CLOSE if closes else ''}\r\n"
         )
         return head.encode("ascii") + reply.body
