@@ -21,7 +21,7 @@ _log = structlog.get_logger("gpu-webhooks")
 JSON: Final = "application/json"
 
 AGAIN_AFTER: Final = "1"
-"""Seconds after which a call that was not taken on may be made again. The API server does that in the time that the call
+"""Seconds after which a call that was not taken on may be made again. The API server does that in the time that a call
 has, and never without being told (k8s.io/client-go/rest, withRetry)."""
 
 _HEADERS: Final = {hdrs.CONTENT_TYPE: JSON}
