@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast announce control-plane bench lint format lock clean
+.PHONY: help demo test test-fast announce control-plane bench fuzz lint format lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ CONTROL_PLANE := PYTHONPATH=tests/support $(BIN)/python -m controlplane
 
 bench: $(READY) ## Measure beside bare handlers, and a peer where PEER names its binary (see docs/development.md)
 	PYTHONPATH=tests/support $(BIN)/python tests/bench/bench.py $(if $(PEER),--peer $(PEER)) $(BENCH)
+
+fuzz: $(READY) ## Send 100,000 damaged reviews to a process that serves; N=1000 for so many, FUZZ="--seed S" again
+	PYTHONPATH=tests/support $(BIN)/python tests/bench/fuzz.py $(if $(N),--reviews $(N)) $(FUZZ)
 
 lint: $(READY) ## ruff, mypy (strict) and the layers that the rooms keep
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CLOCK_SKEW = timedelta(hours=1)
-"""How far a client's clock may be behind ours: every certificate is valid from this long before it is made."""
+"""How far a client's clock may be behind ours: an authority is valid from this long before it is made."""
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _DNS_NAME = re.compile(rf"(?:\*\.)?(?:{_LABEL}\.)*{_LABEL}")
@@ -91,12 +91,24 @@ class Authority:
         )
 
     @classmethod
-    def create(cls, *, common_name: str, now: datetime, lifetime: timedelta) -> Self:
-        """A new self-signed authority with a P-256 key, valid from an hour before `now` until `now + lifetime`.
+    def create(
+        cls,
+        *,
+        common_name: str,
+        now: datetime,
+        lifetime: timedelta,
+        skew: timedelta = CLOCK_SKEW,
+        since: datetime | None = None,
+    ) -> Self:
+        """A new self-signed authority with a P-256 key, valid from `now - skew` until `now + lifetime`.
 
-        `now` is aware. Raises CertificateError when the name or the lifetime cannot stand in a certificate.
+        With `since`, the beginning of the one that it is to replace, it is valid from then on if that is earlier: a
+        clock that is ahead of all others then makes nothing that they take for one of the future. `now` and `since`
+        are aware. Raises CertificateError when the name or the lifetime cannot stand in a certificate.
         """
-        not_before, not_after = _validity(now=now, lifetime=lifetime)
+        not_before, not_after = _validity(now=now, lifetime=lifetime, skew=skew)
+        if since is not None:
+            not_before = min(not_before, since)
         try:
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         except ValueError as error:
@@ -122,10 +134,10 @@ class Authority:
     def issue(self, *, names: Sequence[str], now: datetime, lifetime: timedelta) -> Pair:
         """A serving certificate with a new P-256 key for DNS names and IP literals.
 
-        It is valid from an hour before `now` (aware) until `now + lifetime`, both cut to the authority's own life.
-        By reason of that hour, one with a lifetime of half an hour or less is due for renewal when it is born. The
-        subject is empty, as names belong in the SAN. Raises CertificateError when `names` is empty or holds what is
-        neither a DNS name nor an IP address, the lifetime is not positive, or the authority is not valid at `now`.
+        It is valid from the authority's own beginning, so that a clock that jumped ahead makes none that others take
+        for one of the future, until `now + lifetime` (`now` is aware), at most until the authority's end. The subject
+        is empty, as names belong in the SAN. Raises CertificateError when `names` is empty or holds what is neither a
+        DNS name nor an IP address, the lifetime is not positive, or the authority is not valid at `now`.
         """
         alternatives = list(dict.fromkeys(_general_name(name) for name in names))
         if not alternatives:
@@ -134,7 +146,7 @@ class Authority:
             raise CertificateError(f"The authority expired at {self.not_after.isoformat()}.")
         if now < self.not_before:
             raise CertificateError(f"The authority is not valid before {self.not_before.isoformat()}.")
-        not_before, not_after = _validity(now=now, lifetime=lifetime)
+        _, not_after = _validity(now=now, lifetime=lifetime, skew=timedelta())
         issuer = self._certificates[0]
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
@@ -142,7 +154,7 @@ class Authority:
                 key=key,
                 subject=x509.Name([]),
                 issuer=issuer.subject,
-                not_before=max(not_before, self.not_before),
+                not_before=self.not_before,
                 not_after=min(not_after, self.not_after),
             )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -180,7 +192,7 @@ def _check_authority(certificate: x509.Certificate) -> None:
         raise CertificateError("The certificate is not an authority's: it may not sign other certificates.")
 
 
-def _validity(*, now: datetime, lifetime: timedelta) -> tuple[datetime, datetime]:
+def _validity(*, now: datetime, lifetime: timedelta, skew: timedelta) -> tuple[datetime, datetime]:
     if lifetime <= timedelta():
         raise CertificateError(f"A lifetime must be positive, not {lifetime}.")
     try:
@@ -188,7 +200,7 @@ def _validity(*, now: datetime, lifetime: timedelta) -> tuple[datetime, datetime
     except OverflowError as error:
         raise CertificateError(f"A lifetime of {lifetime.days} days ends after the last date there is.") from error
     # X.509 counts in whole seconds.
-    return (now.astimezone(UTC) - CLOCK_SKEW).replace(microsecond=0), not_after.replace(microsecond=0)
+    return (now.astimezone(UTC) - skew).replace(microsecond=0), not_after.replace(microsecond=0)
 
 
 def _general_name(name: str) -> x509.GeneralName:

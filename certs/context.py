@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from certs.authority import Pair
 
 
-def server_context(pair: Pair, *, now: datetime | None = None) -> ssl.SSLContext:
+def server_context(pair: Pair, *, now: datetime | None = None, client_ca: bytes | None = None) -> ssl.SSLContext:
     """A new server context with the pair loaded: TLS 1.2 or later, ALPN `http/1.1`.
 
-    Raises CertificateError when the pair has expired at `now` (aware; the wall clock's time if not given) or OpenSSL
-    does not accept it, for instance as its key is too weak. A pair that is not valid yet is taken, as the clock that
-    is wrong may be ours.
+    With `client_ca` (PEM) it asks for a client's certificate, verifies one by these authorities, and takes clients
+    without one too. Raises CertificateError when the pair has expired at `now` (aware; the wall clock's time if not
+    given) or OpenSSL does not accept it, for instance as its key is too weak, nor `client_ca`. A pair that is not
+    valid yet is taken, as the clock that is wrong may be ours.
     """
     if (utc_now() if now is None else now) >= pair.not_after:
         raise CertificateError(f"The certificate expired at {pair.not_after.isoformat()}.")
@@ -32,6 +33,12 @@ def server_context(pair: Pair, *, now: datetime | None = None) -> ssl.SSLContext
         raise CertificateError(f"The certificate or its key was refused: {error.reason or error}.") from error
     except OSError as error:
         raise CertificateError(f"The certificate and its key could not be handed over: {error}.") from error
+    if client_ca is not None:
+        _ask_clients(context)
+        try:
+            context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
+        except ssl.SSLError as error:
+            raise CertificateError(f"The clients' authorities were refused: {error.reason or error}.") from error
     return context
 
 
@@ -45,6 +52,7 @@ class ServingContext:
 
     def __init__(self, pair: Pair | None = None, *, clock: Clock = utc_now) -> None:
         self._clock = clock
+        self._client_ca: bytes | None = None
         self._current = None if pair is None else (pair, server_context(pair, now=clock()))
         # It has no certificate of its own: there is none that could be served by mistake when it has grown old.
         self._listening = _bare_context()
@@ -67,9 +75,31 @@ class ServingContext:
             raise CertificateError("There is no certificate to serve yet.")
         return self._current[0]
 
+    def waiting(self) -> str:
+        """Why nobody can connect now: there is no certificate yet, or it has expired; empty where they can."""
+        if self._current is None:
+            return "there is no serving certificate yet"
+        if self._clock() >= self._current[0].not_after:
+            return f"the serving certificate expired at {self._current[0].not_after.isoformat()}"
+        return ""
+
     def swap(self, pair: Pair) -> None:
         """Serve `pair` from the next handshake on; raises what `server_context` raises, and then keeps the old one."""
-        self._current = (pair, server_context(pair, now=self._clock()))
+        self._current = (pair, server_context(pair, now=self._clock(), client_ca=self._client_ca))
+
+    def trust_clients(self, client_ca: bytes) -> None:
+        """Ask clients for a certificate from the next handshake on, and verify it by these authorities (PEM).
+
+        To be called before the first handshake, and again when they change; raises CertificateError, and then keeps
+        those that it has. A client without a certificate gets in, one whose certificate is not of theirs does not.
+        From then on it is TLS 1.3 without session tickets: a resumed session would be verified no more.
+        """
+        if self._current is not None:
+            pair = self._current[0]
+            self._current = (pair, server_context(pair, now=self._clock(), client_ca=client_ca))
+        if self._client_ca is None:
+            _ask_clients(self._listening)
+        self._client_ca = client_ca
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _listening: ssl.SSLContext) -> int | None:
         # OpenSSL calls this for every ClientHello, with None as the name for clients that dial an IP address.
@@ -87,3 +117,13 @@ def _bare_context() -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _ask_clients(context: ssl.SSLContext) -> None:
+    # How a connection verifies comes from the listening context, by whom from the inner one.
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    # An authority of the file is believed though its own issuer is not in there, as by the API server.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_mode = ssl.CERT_OPTIONAL

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import structlog
 
-from certs.authority import Authority
+from certs.authorities import trusts
+from certs.authority import CLOCK_SKEW, Authority
 from certs.context import ServingContext
 from certs.errors import CertificateError, NotInstalled
+from certs.figures import Figures, life
 from certs.injector import Injector
-from certs.renewal import renewal
+from certs.renewal import check_lifetimes
+from certs.rotation import Trust, signing
 from certs.shared import SharedAuthorities
-from certs.troubles import Troubles
+from certs.troubles import Part, Troubles
 from certs.wake import watching
 from cluster.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind
 from gpu import names as well_known
@@ -52,12 +55,14 @@ class ClusterCertificates:
     until there is a leaf. It is ready for calls when `injected`. All webhooks of `configurations` (name by kind) get
     the bundle, those with a `url` too; a configuration that is not there is waited for and never made.
 
-    A round reads the Secret and the configurations, steps, injects and renews. There is one after each `interval`,
-    and one at once when either changes. A round that fails is told (`failures` counts) and tried again with growing
-    pauses; meanwhile what is held goes on being served, and renewed. Where another authority is to sign, `settle` is
-    how long every webhook must have had its certificate, so that every API server knows.
+    A round reads the Secret and the configurations, steps, injects and renews. There is one after each `interval`, or
+    a tenth of the shortest third of a life, and one at once when either changes. A round that fails is told
+    (`failures` counts) and tried again with growing pauses; meanwhile what is held goes on being served, and renewed.
+    Where another authority is to sign, `settle` is how long every webhook must have had its certificate, so that every
+    API server knows. An authority is valid from `skew` before it is made, for clocks that are behind.
 
-    Raises CertificateError when names or lifetimes make no certificate, or one that is due when it is born.
+    Raises CertificateError when names or lifetimes make no certificate, one that is due when it is born, or leave no
+    time for a rotation.
     """
 
     def __init__(
@@ -73,19 +78,24 @@ class ClusterCertificates:
         leaf_lifetime: timedelta = timedelta(days=7),
         interval: timedelta = timedelta(seconds=10),
         settle: timedelta = timedelta(seconds=30),
+        skew: timedelta = CLOCK_SKEW,
     ) -> None:
         self._api = api
         self._clock = clock
-        _check(names=names, ca_lifetime=ca_lifetime, leaf_lifetime=leaf_lifetime, now=clock())
+        _check(names=names, ca_lifetime=ca_lifetime, leaf_lifetime=leaf_lifetime, settle=settle, now=clock())
         self._names = tuple(names)
         self._leaf_lifetime = leaf_lifetime
-        self._interval = interval.total_seconds()
+        self._ca_lifetime = ca_lifetime
+        self._interval = min(interval, ca_lifetime / 30, leaf_lifetime / 30).total_seconds()
         self._settle = settle.total_seconds()
-        self._shared = SharedAuthorities(api, namespace=namespace, name=secret, lifetime=ca_lifetime, clock=clock)
+        self._shared = SharedAuthorities(
+            api, namespace=namespace, name=secret, lifetime=ca_lifetime, skew=skew, clock=clock
+        )
         self._injector = Injector(api, configurations=configurations, clock=clock)
         self._serving = ServingContext(clock=clock)
         self._signer: Authority | None = None
-        self._troubles = Troubles()
+        self._renewed_at: datetime | None = None
+        self._troubles = Troubles([Part.AUTHORITY, Part.BUNDLE, Part.CERTIFICATE])
         self._watched = [(SECRETS, secret, namespace), *((kind, name, "") for kind, name in configurations.items())]
         self._looked = asyncio.Event()
         self._task: asyncio.Task[NoReturn] | None = None
@@ -98,7 +108,7 @@ class ClusterCertificates:
     @property
     def injected(self) -> bool:
         """Whether every webhook, so far as was last seen, trusts the authority of the leaf that is served."""
-        return self._signer is not None and self._injector.trusted(self._signer)
+        return self._signer is not None and self._injector.trusted_for(self._signer) is not None
 
     @property
     def ca_pem(self) -> bytes | None:
@@ -129,6 +139,36 @@ class ClusterCertificates:
     def failures(self) -> int:
         """The parts of rounds that failed so far."""
         return self._troubles.count
+
+    def waiting(self) -> str:
+        """Why an API server may not trust the serving certificate yet; empty where every one does."""
+        if self.injected:
+            return ""
+        if missing := self._injector.missing:
+            return f"the caBundle is not in {' and '.join(missing)}: not installed, or not to be read"
+        return f"the caBundle is not in every webhook of {' and '.join(self._injector.by_name())} yet"
+
+    def figures(self) -> Figures:
+        """See certs.figures.Source."""
+        leaf = None if self._serving.empty else self._serving.pair
+        signer = None if self._shared.held is None else self._shared.held.current
+        return Figures(
+            leaf=life(leaf, lifetime=self._leaf_lifetime),
+            renewed_at=self._renewed_at,
+            ca=life(signer, lifetime=self._ca_lifetime),
+            rotated_at=self.rotated_at,
+            bundles={name: self._trusted_until(found) for name, found in self._injector.by_name().items()},
+            injected_at=self.injected_at,
+            failures=self._troubles.counts,
+            failing=self._troubles.failing,
+        )
+
+    def _trusted_until(self, found: Mapping[str, bytes] | None) -> datetime | None:
+        """When webhooks with these bundles stop trusting what is served; None where one of them does not."""
+        signer = self._signer
+        if signer is None or not found or not all(trusts(bundle, signer) for bundle in found.values()):
+            return None
+        return signer.not_after
 
     async def start(self) -> None:
         """Begin to keep everything right, in a task of its own; what can be had within 2 s is there afterwards."""
@@ -172,61 +212,68 @@ class ClusterCertificates:
 
     async def _round(self) -> bool:
         """Every part, each also when the one before failed; whether all went well."""
-        shared = await self._part("the authority's Secret", self._share())
-        injected = await self._part("the caBundle", self._inject())
-        served = await self._part("the serving certificate", self._serve())
+        shared = await self._part(Part.AUTHORITY, self._share())
+        injected = await self._part(Part.BUNDLE, self._inject(sure=shared))
+        served = await self._part(Part.CERTIFICATE, self._serve())
         return shared and injected and served
 
-    async def _part(self, what: str, part: Awaitable[None]) -> bool:
+    async def _part(self, part: Part, done: Awaitable[None]) -> bool:
         try:
-            await part
+            await done
         except Exception as error:  # noqa: BLE001 - whatever it was, the next round may do better
-            self._troubles.failed(what, error)
+            self._troubles.failed(part, error)
             return False
-        self._troubles.went_well(what)
+        self._troubles.went_well(part)
         return True
 
     async def _share(self) -> None:
-        await self._shared.refresh(published=self._published)
+        await self._shared.refresh(trust=self._trust)
 
-    def _published(self, bundle: bytes) -> bool:
-        return self._injector.published(bundle, seconds=self._settle)
+    def _trust(self, authority: Authority) -> Trust:
+        return Trust(self._injector.trusted_for(authority), self._settle)
 
-    async def _inject(self) -> None:
-        if self._shared.held is None:
+    async def _inject(self, *, sure: bool) -> None:
+        """Put the bundle in; where the Secret could not be read others may know better, so only where it is missing."""
+        held = self._shared.held
+        if held is None:
             return
-        await self._injector.refresh(self._shared.held.bundle)
+        await self._injector.refresh(held.bundle, enough=None if sure else held.current)
         if missing := self._injector.missing:
             raise NotInstalled(f"Not installed yet, so nobody calls this service: {', '.join(missing)}.")
 
     async def _serve(self) -> None:
-        """Serve a leaf of the authority that signs; one that some API server may not trust yet has to wait."""
         if self._shared.held is None:
             return
         now = self._clock()
-        wanted = self._shared.held.current
-        signer = self._signer
-        if signer is None or now >= signer.not_after or self._published(self._shared.held.bundle):
-            signer = wanted
-        reason = f"It is {'the first' if self._signer is None else 'of another authority'}."
-        if signer == self._signer:
-            due = renewal(self._serving.pair, now=now)
-            if due is None:
-                return
-            reason = due
-        leaf = signer.issue(names=self._names, now=now, lifetime=self._leaf_lifetime)
+        todo = signing(
+            self._shared.held.current,
+            signer=self._signer,
+            leaf=None if self._serving.empty else self._serving.pair,
+            now=now,
+            lifetime=self._leaf_lifetime,
+            trust=self._trust,
+        )
+        if todo is None:
+            return
+        leaf = todo.signer.issue(names=self._names, now=now, lifetime=self._leaf_lifetime)
         self._serving.swap(leaf)
-        self._signer = signer
+        self._signer, self._renewed_at = todo.signer, now
         _logger.info(
             "serving certificate renewed",
-            reason=reason,
+            reason=todo.reason,
             serial=f"{leaf.serial:x}",
             not_after=leaf.not_after.isoformat(),
         )
 
 
-def _check(*, names: Sequence[str], ca_lifetime: timedelta, leaf_lifetime: timedelta, now: datetime) -> None:
+def _check(
+    *, names: Sequence[str], ca_lifetime: timedelta, leaf_lifetime: timedelta, settle: timedelta, now: datetime
+) -> None:
+    check_lifetimes(ca_lifetime, leaf_lifetime)
+    if settle * 2 >= ca_lifetime / 3:
+        raise CertificateError(
+            f"A CA that lives {ca_lifetime} leaves no time for its rotation: a third of that must be longer than twice "
+            f"the settle time, which is {settle}."
+        )
     authority = Authority.create(common_name="gpu-webhooks", now=now, lifetime=ca_lifetime)
-    leaf = authority.issue(names=names, now=now, lifetime=leaf_lifetime)
-    if renewal(authority, now=now) or renewal(leaf, now=now):
-        raise CertificateError("The lifetimes are too short: give more than half an hour to each.")
+    authority.issue(names=names, now=now, lifetime=leaf_lifetime)

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from certs.authorities import trusts
+from certs.authorities import certificate_of, trusts
 from certs.errors import CertificateError
 from certs.injection import bundles, injection, release
+from certs.pem import read_certificates
 from cluster.errors import Conflict, NotFound
 from gpu import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+
+    from cryptography import x509
 
     from certs.authority import Authority
     from certs.injection import Injection
@@ -40,16 +43,21 @@ class Injector:
         self._api = api
         self._configurations = dict(configurations)
         self._clock = clock
-        self._since: tuple[bytes, float] | None = None
+        self._since: dict[x509.Certificate, float] = {}
         self.bundles: dict[Kind, dict[str, bytes] | None] = dict.fromkeys(self._configurations)
         self.injected_at: datetime | None = None
 
-    async def refresh(self, bundle: bytes) -> None:
-        """Look at each configuration and put right what differs; raises what the API raises, after trying each."""
+    async def refresh(self, bundle: bytes, *, enough: Authority | None = None) -> None:
+        """Look at each configuration and put right what differs; raises what the API raises, after trying each.
+
+        With `enough` a configuration whose webhooks all trust that authority is left as it is: what is to be said of
+        a `bundle` that may be out of date.
+        """
         results = await asyncio.gather(
-            *(self._refresh(kind, name, bundle) for kind, name in self._configurations.items()), return_exceptions=True
+            *(self._refresh(kind, name, bundle, enough) for kind, name in self._configurations.items()),
+            return_exceptions=True,
         )
-        self._note(bundle)
+        self._note()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -57,35 +65,37 @@ class Injector:
     @property
     def missing(self) -> list[str]:
         """The configurations that are not there, as resource and name."""
-        return [f"{kind.plural}/{self._configurations[kind]}" for kind, found in self.bundles.items() if found is None]
+        return [name for name, found in self.by_name().items() if found is None]
 
-    def trusted(self, authority: Authority) -> bool:
-        """Whether every webhook of every configuration trusts the authority, so far as was last seen."""
-        seen = [None if found is None else set(found.values()) for found in self.bundles.values()]
-        return all(found is not None and all(trusts(bundle, authority) for bundle in found) for found in seen)
+    def by_name(self) -> dict[str, dict[str, bytes] | None]:
+        """What was last seen, by resource and name."""
+        return {f"{kind.plural}/{self._configurations[kind]}": found for kind, found in self.bundles.items()}
 
-    def published(self, bundle: bytes, *, seconds: float) -> bool:
-        """Whether every webhook was seen to have exactly `bundle`, first so many seconds ago and ever since."""
-        if self._since is None or self._since[0] != bundle:
-            return False
-        return asyncio.get_running_loop().time() >= self._since[1] + seconds
+    def trusted_for(self, authority: Authority) -> float | None:
+        """For how many seconds every webhook of every configuration was seen to trust it; None where one does not."""
+        since = self._since.get(certificate_of(authority))
+        return None if since is None else asyncio.get_running_loop().time() - since
 
-    def _note(self, bundle: bytes) -> None:
-        everywhere = all(
-            found is not None and all(has == bundle for has in found.values()) for found in self.bundles.values()
-        )
-        if not everywhere:
-            self._since = None
-        elif self._since is None or self._since[0] != bundle:
-            self._since = (bundle, asyncio.get_running_loop().time())
+    def _note(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._since = {certificate: self._since.get(certificate, now) for certificate in self._everywhere()}
 
-    async def _refresh(self, kind: Kind, name: str, bundle: bytes) -> None:
+    def _everywhere(self) -> set[x509.Certificate]:
+        """What every webhook of every configuration trusts."""
+        if any(found is None for found in self.bundles.values()):
+            return set()
+        seen = {bundle for found in self.bundles.values() if found for bundle in found.values()}
+        return set.intersection(*map(_certificates, seen)) if seen else set()
+
+    async def _refresh(self, kind: Kind, name: str, bundle: bytes, enough: Authority | None) -> None:
         for _ in range(_TRIES):
             configuration = await self._api.find(kind, name)
             if configuration is None:
                 self.bundles[kind] = None
                 return
-            self.bundles[kind] = bundles(configuration)
+            found = self.bundles[kind] = bundles(configuration)
+            if enough is not None and all(trusts(has, enough) for has in found.values()):
+                return
             try:
                 if todo := injection(configuration, bundle):
                     configuration = await self._apply(kind, todo)
@@ -107,3 +117,10 @@ class Injector:
         name = todo.document["metadata"]["name"]
         _log.info("caBundle injected", configuration=f"{kind.plural}/{name}", reason=todo.reason)
         return applied
+
+
+def _certificates(bundle: bytes) -> set[x509.Certificate]:
+    try:
+        return set(read_certificates(bundle))
+    except CertificateError:
+        return set()

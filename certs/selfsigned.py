@@ -10,8 +10,8 @@ import structlog
 
 from certs.authority import Authority, Pair
 from certs.context import ServingContext
-from certs.errors import CertificateError
-from certs.renewal import renewal
+from certs.figures import Figures, life
+from certs.renewal import check_lifetimes, leaf_renewal, renewal
 from gpu.clock import Clock, utc_now
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class SelfSigned:
         ca_lifetime: timedelta = timedelta(days=3650),
         leaf_lifetime: timedelta = timedelta(days=90),
     ) -> None:
+        check_lifetimes(ca_lifetime, leaf_lifetime)
         self._names = tuple(names)
         self._common_name = common_name
         self._clock = clock
@@ -55,8 +56,6 @@ class SelfSigned:
         now = clock()
         self._authority = self._new_authority(now)
         self._serving = ServingContext(self._new_leaf(self._authority, now), clock=clock)
-        if renewal(self._authority, now=now) or renewal(self._serving.pair, now=now):
-            raise CertificateError("The lifetimes are too short: give more than half an hour to each.")
 
     @property
     def ca_pem(self) -> bytes:
@@ -73,6 +72,11 @@ class SelfSigned:
         """The context to listen with: the same object for ever."""
         return self._serving
 
+    def figures(self) -> Figures:
+        """See certs.figures.Source."""
+        leaf, authority = self._serving.pair, self._authority
+        return Figures(leaf=life(leaf, lifetime=self._leaf_lifetime), ca=life(authority, lifetime=self._ca_lifetime))
+
     def refresh(self, *, publish: Callable[[bytes], None] | None = None) -> str | None:
         """Renew what is due by the clock; the reason if anything was, else None.
 
@@ -81,9 +85,9 @@ class SelfSigned:
         """
         now = self._clock()
         authority = self._authority
-        if reason := renewal(authority, now=now):
+        if reason := self._authority_due(now):
             authority = self._new_authority(now)
-        elif (reason := renewal(self._serving.pair, now=now)) is None:
+        elif (reason := self._leaf_due(now)) is None:
             return None
         leaf = self._new_leaf(authority, now)
         if authority is not self._authority and publish is not None:
@@ -114,6 +118,12 @@ class SelfSigned:
             except Exception as error:  # noqa: BLE001 - whatever it was, the next round may do better
                 report(error)
             await asyncio.sleep(interval.total_seconds())
+
+    def _authority_due(self, now: datetime) -> str | None:
+        return renewal(self._authority, now=now, lifetime=self._ca_lifetime)
+
+    def _leaf_due(self, now: datetime) -> str | None:
+        return leaf_renewal(self._serving.pair, signer=self._authority, now=now, lifetime=self._leaf_lifetime)
 
     def _new_authority(self, now: datetime) -> Authority:
         return Authority.create(common_name=self._common_name, now=now, lifetime=self._ca_lifetime)

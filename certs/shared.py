@@ -9,7 +9,7 @@ import structlog
 from certs.authorities import Authorities, read_secret, secret_of
 from certs.authority import Authority
 from certs.errors import CertificateError
-from certs.rotation import Action, step, taken
+from certs.rotation import Action, Trust, step, taken
 from cluster.errors import Conflict, NotFound
 from cluster.kinds import SECRETS
 
@@ -33,26 +33,29 @@ class SharedAuthorities:
     `rotated_at` is when this replica last had another authority sign.
     """
 
-    def __init__(self, api: Api, *, namespace: str, name: str, lifetime: timedelta, clock: Clock) -> None:
+    def __init__(
+        self, api: Api, *, namespace: str, name: str, lifetime: timedelta, skew: timedelta, clock: Clock
+    ) -> None:
         self._api = api
         self._namespace = namespace
         self._name = name
         self._lifetime = lifetime
+        self._skew = skew
         self._clock = clock
         self.held: Authorities | None = None
         self.rotated_at: datetime | None = None
 
-    async def refresh(self, *, published: Callable[[bytes], bool]) -> None:
+    async def refresh(self, *, trust: Callable[[Authority], Trust]) -> None:
         """Read the Secret and take every step that is to be taken now.
 
-        `published` tells whether every webhook has had a bundle for long enough. Raises ForeignSecret when the Secret
-        is not ours, and what the API raises.
+        `trust` tells since when the webhooks trust an authority. Raises ForeignSecret when the Secret is not ours, and
+        what the API raises.
         """
         for _ in range(_TRIES):
             secret = await self._read()
             found = None if secret is None else read_secret(secret)
             now = self._clock()
-            todo = step(found, held=self.held, now=now, published=found is not None and published(found.bundle))
+            todo = step(found, held=self.held, now=now, lifetime=self._lifetime, trust=trust)
             if todo is None:
                 self.held = found
                 return
@@ -87,12 +90,11 @@ class SharedAuthorities:
             return False
         return True
 
-    def _make(self) -> Authority:
+    def _make(self, since: datetime | None) -> Authority:
         now = self._clock()
         # Each with a name of its own, so that nothing takes one for another by its subject.
-        return Authority.create(
-            common_name=f"gpu-webhooks {now:%Y-%m-%dT%H:%M:%S.%fZ}", now=now, lifetime=self._lifetime
-        )
+        name = f"gpu-webhooks {now:%Y-%m-%dT%H:%M:%S.%fZ}"
+        return Authority.create(common_name=name, now=now, lifetime=self._lifetime, skew=self._skew, since=since)
 
     def _tell(self, action: Action, reason: str, authorities: Authorities) -> None:
         signer = authorities.current

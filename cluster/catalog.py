@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial
@@ -98,17 +98,34 @@ class ClusterCatalog:
                 for watch in self.watches:
                     await watch.filled.wait()
         except TimeoutError:
-            missing = [f"{watch.kind.resource} ({watch.problem or 'still being read'})" for watch in self._unfilled()]
-            raise CatalogError(f"not read within {within:g} s: {'; '.join(missing)}") from None
+            raise CatalogError(f"not read within {within:g} s: {self._told(self._unfilled())}") from None
 
     def _unfilled(self) -> list[Watch]:
         return [watch for watch in self.watches if not watch.filled.is_set()]
+
+    def _silent(self) -> list[Watch]:
+        oldest = time.monotonic() - self._stale
+        return [watch for watch in self.watches if watch.filled.is_set() and watch.heard < oldest]
+
+    @staticmethod
+    def _told(watches: Iterable[Watch]) -> str:
+        return "; ".join(f"{watch.kind.resource} ({watch.problem or 'still being read'})" for watch in watches)
 
     @property
     def synced(self) -> bool:
         """See Catalog."""
         oldest = time.monotonic() - self._stale
         return all(watch.filled.is_set() and watch.heard >= oldest for watch in self.watches)
+
+    def waiting(self) -> str:
+        """Which kinds it is not synced for, and why; empty where it is."""
+        lines = []
+        if unfilled := self._unfilled():
+            lines.append(f"not read yet: {self._told(unfilled)}")
+        if silent := self._silent():
+            told = "; ".join(f"{watch.kind.resource} ({watch.problem or 'no answer'})" for watch in silent)
+            lines.append(f"not heard of for {self._stale:g} s: {told}")
+        return "\n".join(lines)
 
     @property
     def offer(self) -> Offer:

@@ -14,7 +14,7 @@ from webhooks.testing import InMemoryCatalog
 pytest_plugins = ["webhooks.testing.fixtures"]
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ON_UVLOOP = {"test_server.py", "test_limits.py", "test_broken_connections.py"}
+ON_UVLOOP = {"test_server.py", "test_limits.py", "test_broken_connections.py", "test_client_certificates.py"}
 
 
 def pytest_asyncio_loop_factories(

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import structlog
 
+from webhooks.clients import peer_of
+
 MOST_HANDSHAKES: Final = 1024
 
 _BACKLOG: Final = 1024
@@ -19,11 +21,15 @@ _FAREWELL: Final = 2.0
 _log = structlog.get_logger("gpu-webhooks")
 
 
+def _untold(_peer: str, _why: str) -> None:
+    """Nobody wants to know."""
+
+
 class Door:
     """Takes connections in, over TLS where a context is given, and has each served by a protocol of ``make``.
 
     A handshake may take ten seconds. Where too many go on at once the oldest is given up for a new one: what connects
-    and never speaks TLS holds nobody up.
+    and never speaks TLS holds nobody up. ``refused`` is told of each client whose certificate is not verified.
     """
 
     def __init__(
@@ -32,8 +38,10 @@ class Door:
         *,
         tls: ssl.SSLContext | None = None,
         most_handshakes: int = MOST_HANDSHAKES,
+        refused: Callable[[str, str], None] = _untold,
     ) -> None:
         self._make = make
+        self._refused = refused
         self._options: dict[str, Any] = {}
         if tls is not None:
             # Without the last one, a connection whose peer never says goodbye would be kept for half a minute.
@@ -71,7 +79,7 @@ class Door:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_AT_ONCE):
             try:
-                connection, _ = listening.accept()
+                connection, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -82,13 +90,16 @@ class Door:
                 oldest = next(iter(self._entering))
                 del self._entering[oldest]
                 oldest.cancel()
-            entering = asyncio.get_running_loop().create_task(self._enter(connection))
+            entering = asyncio.get_running_loop().create_task(self._enter(connection, peer_of(address)))
             self._entering[entering] = None
             entering.add_done_callback(lambda entered: self._entering.pop(entered, None))
 
-    async def _enter(self, connection: socket.socket) -> None:
+    async def _enter(self, connection: socket.socket, peer: str) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(self._make, connection, **self._options)
+        except ssl.SSLCertVerificationError as error:
+            self._refused(peer, error.verify_message)
+            connection.close()
         except OSError:  # no TLS, or gone
             connection.close()
 

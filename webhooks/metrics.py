@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -31,6 +31,18 @@ class Metrics:
             "gpu_webhooks_devices",
             "Devices for device-template annotations, by outcome (built, taken over, refused by the API).",
             ["outcome"],
+            registry=self.registry,
+        )
+        self.clients_refused = Counter(
+            "gpu_webhooks_clients_refused",
+            "Clients that may not call: calls without a certificate, of a name that is not allowed, and handshakes.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.loop_lag = Histogram(
+            "gpu_webhooks_loop_lag_seconds",
+            "How much later than it should the event loop gets to its work; looked at four times a second.",
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
             registry=self.registry,
         )
         self.failures = Counter(

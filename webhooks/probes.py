@@ -18,7 +18,8 @@ Wait = Callable[[], str]
 def make_probe_app(transport: Transport, guard: Guard, waits: Sequence[Wait] = ()) -> web.Application:
     """Says that the process lives, whether it should be sent reviews, and what it has counted.
 
-    ``guard`` watches the port's connections. Not ready before every one of ``waits`` has nothing to say.
+    ``guard`` watches the port's connections. Not ready before every one of ``waits`` has nothing to say; the answer has
+    all that speaks against it, a line each.
     """
     admission = transport.admission
 
@@ -36,9 +37,11 @@ def make_probe_app(transport: Transport, guard: Guard, waits: Sequence[Wait] = (
     async def readyz(_: web.Request) -> web.Response:
         if transport.draining:
             return web.Response(status=503, text="shutting down\n")
-        if not admission.context.catalog.synced:
-            return web.Response(status=503, text="the catalog is not filled yet\n")
-        if reasons := [reason for wait in waits if (reason := wait())]:
+        filled = admission.context.catalog.synced
+        reasons = [reason for wait in waits if (reason := wait())]
+        if not filled:
+            reasons.insert(0, "the catalog is not filled yet")
+        if reasons:
             return web.Response(status=503, text="".join(f"{reason}\n" for reason in reasons))
         return web.Response(text="ok\n")
 

@@ -1,6 +1,7 @@
 """The server: admission over TLS, probes and metrics on a plain port."""
 
 import asyncio
+import math
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
+from webhooks.clients import Clients
 from webhooks.door import Door
 from webhooks.guard import KEEP_ALIVE, Guard
 from webhooks.probes import Wait, make_probe_app
@@ -33,24 +35,37 @@ _log = structlog.get_logger("gpu-webhooks")
 class Listen:
     """Where to listen; port 0 takes a free one. Times are in seconds.
 
-    On a stop the server goes on listening until nothing has come in for ``quiet``, at most for ``longest_drain``. Then
-    the calls that are still to be answered have up to 3 s more.
+    A connection is closed, with an answer, after between half of ``connection_age`` and all of it; 0 keeps it.
+    On a stop the server goes on listening until nothing has come in for ``quiet``, for ``least_drain`` in any case and
+    at most for ``longest_drain``. Then the calls that are still to be answered have up to 3 s more. Silence alone does
+    not tell that nobody will call any more: where calls are rare, nodes may still have it in their rules.
     """
 
     host: str = "127.0.0.1"
     port: int = 9443
     plain_port: int = 8080
+    connection_age: float = 300.0
     quiet: float = 0.5
+    least_drain: float = 0.0
     longest_drain: float = 20.0
 
 
 class Server:
-    """Serves a transport's calls from ``start`` to ``stop``; it is not ready while one of ``waits`` says why."""
+    """Serves a transport's calls from ``start`` to ``stop``; it is not ready while one of ``waits`` says why.
+
+    With ``clients`` those alone may call; ``tls`` has to ask for their certificates.
+    """
 
     def __init__(
-        self, transport: Transport, *, tls: ssl.SSLContext, listen: Listen, waits: Sequence[Wait] = ()
+        self,
+        transport: Transport,
+        *,
+        tls: ssl.SSLContext,
+        listen: Listen,
+        waits: Sequence[Wait] = (),
+        clients: Clients | None = None,
     ) -> None:
-        self.shortcuts = Shortcuts(transport)
+        self.shortcuts = Shortcuts(transport, age=listen.connection_age or math.inf, clients=clients)
         self._transport = transport
         self._tls = tls
         self._listen = listen
@@ -91,7 +106,7 @@ class Server:
         self._runners.append(runner)
 
     async def _serve(self, make: Callable[[], asyncio.Protocol], port: int, tls: ssl.SSLContext | None) -> int:
-        door = Door(make, tls=tls)
+        door = Door(make, tls=tls, refused=self.shortcuts.refused.handshake)
         self._doors.append(door)
         return await door.open(self._listen.host, port)
 
@@ -102,17 +117,19 @@ class Server:
         """
         self._transport.drain()
         _log.info("draining")
-        await self._quiet(self._listen.longest_drain)
+        await self._quiet(self._listen.longest_drain, least=self._listen.least_drain)
         for door in self._doors:
             door.close()
         await self._quiet(_LAST_CALLS)
         await self._close()
         _log.info("stopped")
 
-    async def _quiet(self, longest: float) -> None:
+    async def _quiet(self, longest: float, *, least: float = 0.0) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + longest
-        while loop.time() < end and not self._transport.is_quiet(self._listen.quiet):  # noqa: ASYNC110 - no event ends a silence
+        begin = loop.time()
+        while (passed := loop.time() - begin) < longest:
+            if passed >= least and self._transport.is_quiet(self._listen.quiet):
+                return
             await asyncio.sleep(0.05)
 
     async def _close(self) -> None:

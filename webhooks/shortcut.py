@@ -1,26 +1,27 @@
 """The short way from a connection to admission, for calls that could not be plainer."""
 
 import asyncio
+import math
+import random
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from email.utils import formatdate
-from http import HTTPStatus
-from time import time
 from typing import Any, Final, cast
 
 import structlog
 from aiohttp import web
-from aiohttp.http import SERVER_SOFTWARE
 
+from webhooks.clients import Clients, Refusal, Refused, peer_of
 from webhooks.heads import Head, Heads, first_head
-from webhooks.transport import JSON, Reply, Target, Transport, is_plain
+from webhooks.transport import Target, Transport, is_plain
+from webhooks.written import Written
 
 _log = structlog.get_logger("gpu-webhooks")
 
 _PATIENCE: Final = 0.05
 _LARGEST: Final = 256 * 1024
 _MOST_COMING: Final = 4 * 1024 * 1024
+_REFUSED: Final = 10.0
 
 
 class Shortcuts:
@@ -31,18 +32,33 @@ class Shortcuts:
     within a moment, and it is certain that on its connection there was nothing but such calls, all of them answered.
     A connection on which anything else came goes the long way for good.
 
+    Where there are ``clients`` each connection is judged by them once, when it is made. One that may not call never
+    takes the short way; its calls are refused, and it has ten seconds for them. A connection that is older than
+    ``age`` seconds, or a part of it between half and all, is closed with its next answer: so those who call come to
+    spread over all replicas again, and a certificate is looked at again.
+
     ``patience`` is the moment, in seconds, and a small part of the time that a call has; ``taken`` is how many calls
     have gone the short way, ``coming`` how many bytes are set aside for bodies that come in on it.
     """
 
-    def __init__(self, transport: Transport, *, patience: float = _PATIENCE) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        patience: float = _PATIENCE,
+        age: float = math.inf,
+        clients: Clients | None = None,
+    ) -> None:
         self.patience = patience
         self.transport = transport
+        self.clients = clients
+        self.refused = Refused(transport.admission.metrics)
+        self._age = age
         self.heads: Heads[Target] = Heads()
         self.coming = 0
         self.taken = 0
         self._connections: dict[asyncio.BaseProtocol, _Shortcut] = {}
-        self._date = (0, "")
+        self.written = Written()
 
     def before(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """A maker of protocols that take the short way where they can, and pass on the rest to those of ``make``.
@@ -59,27 +75,27 @@ class Shortcuts:
         """A connection is gone."""
         self._connections.pop(shortcut.server, None)
 
+    def life(self) -> float:
+        """How many seconds a new connection is kept for calls."""
+        return self._age * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
     async def handle(self, call: web.BaseRequest) -> web.Response:
         """Answer a call that came the long way."""
+        shortcut = self._connections.get(cast("asyncio.BaseProtocol", call.protocol))
+        if self.clients is not None:
+            if shortcut is None:
+                # Gone before its call was begun: nobody hears the answer, and nobody knows who called.
+                return await self.transport.handle(call, refusal="the connection is gone")
+            if shortcut.refusal is not None:
+                self.refused.note(shortcut.refusal, peer=shortcut.peer)
+                return await self.transport.handle(call, refusal=shortcut.refusal.message)
         response = await self.transport.handle(call)
-        if shortcut := self._connections.get(cast("asyncio.BaseProtocol", call.protocol)):
-            shortcut.has_answered(call)
+        if shortcut is not None:
+            if shortcut.is_old:
+                response.force_close()
+            else:
+                shortcut.has_answered(call)
         return response
-
-    def response(self, reply: Reply, *, closes: bool) -> bytes:
-        """A reply on the wire, as aiohttp would write it."""
-        now = int(time())
-        if now != self._date[0]:
-            self._date = (now, formatdate(now, usegmt=True))
-        head = (
-            f"{_STATUS_LINES[reply.code]}Content-Type: {JSON}\r\nContent-Length: {len(reply.body)}\r\n"
-            f"Date: {self._date[1]}\r\nServer: {SERVER_SOFTWARE}\r\n{_CLOSE if closes else ''}\r\n"
-        )
-        return head.encode("ascii") + reply.body
-
-
-_CLOSE: Final = "Connection: close\r\n"
-_STATUS_LINES: Final = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n" for status in HTTPStatus}
 
 
 class _Shortcut(asyncio.Protocol):
@@ -92,15 +108,21 @@ class _Shortcut(asyncio.Protocol):
         "_coming",
         "_head",
         "_long_way",
+        "_old_at",
         "_passed",
         "_task",
+        "_time_to_refuse",
         "_transport",
         "_writable",
+        "refusal",
         "server",
     )
 
     def __init__(self, shortcuts: Shortcuts, server: asyncio.Protocol) -> None:
         self.server = server
+        self.refusal: Refusal | None = None
+        self._time_to_refuse: asyncio.TimerHandle | None = None
+        self._old_at = math.inf
         self._long_way = shortcuts.transport.guard.watched(server)
         self._all = shortcuts
         self._transport: asyncio.Transport | None = None
@@ -117,7 +139,25 @@ class _Shortcut(asyncio.Protocol):
         # Not narrowed by isinstance: transports of uvloop have no base class.
         self._transport = cast("asyncio.Transport", transport)
         self._all.add(self)
+        loop = asyncio.get_running_loop()
+        self._old_at = loop.time() + self._all.life()
+        if (clients := self._all.clients) is not None:
+            self.refusal = clients.refusal(transport.get_extra_info("peercert"))
+            if self.refusal is not None:
+                # For good: nothing of it is ever found plain.
+                self._at_rest = False
+                self._time_to_refuse = loop.call_later(_REFUSED, self._transport.abort)
         self._long_way.connection_made(transport)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the next answer should be the last."""
+        return asyncio.get_running_loop().time() >= self._old_at
+
+    @property
+    def peer(self) -> str:
+        """The address that the connection is from."""
+        return peer_of(self._transport.get_extra_info("peername")) if self._transport is not None else ""
 
     def data_received(self, data: bytes) -> None:
         if self._task is not None:
@@ -199,9 +239,10 @@ class _Shortcut(asyncio.Protocol):
         transport = self._all.transport
         try:
             reply = await transport.reply(target, body, until)
-            closes = transport.draining
+            # What was sent behind it already is answered first.
+            closes = transport.sends_away or (self.is_old and not self._behind)
             if self._transport is not None and not self._transport.is_closing():
-                self._transport.write(self._all.response(reply, closes=closes))
+                self._transport.write(self._all.written(reply, closes=closes))
                 if closes:
                     self._transport.close()
         finally:
@@ -230,6 +271,8 @@ class _Shortcut(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._all.remove(self)
+        if self._time_to_refuse is not None:
+            self._time_to_refuse.cancel()
         if (coming := self._coming) is not None:
             self._end_of(coming)
             self._all.transport.lost(coming.head.found)

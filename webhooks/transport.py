@@ -20,7 +20,12 @@ _log = structlog.get_logger("gpu-webhooks")
 
 JSON: Final = "application/json"
 
+AGAIN_AFTER: Final = "1"
+"""Seconds after which a call that was not taken on may be made again. The API server does that in the time that a call
+has, and never without being told (k8s.io/client-go/rest, withRetry)."""
+
 _HEADERS: Final = {hdrs.CONTENT_TYPE: JSON}
+BUSY: Final = 503
 _NOT_ALLOWED: Final = 405
 _OUT_OF_THE_PLAIN: Final = (
     hdrs.CONNECTION,
@@ -86,6 +91,11 @@ class Transport:
         self.draining = True
         self._last_end = perf_counter()
 
+    @property
+    def sends_away(self) -> bool:
+        """Whether callers should come back over another connection, which leads to a replica that can judge."""
+        return self.draining or not self.admission.context.catalog.synced
+
     def is_quiet(self, seconds: float) -> bool:
         """Whether no call is open or coming in, none has ended and no connection has been made for that long."""
         if self._open or self.guard.hears_a_head:
@@ -107,16 +117,18 @@ class Transport:
         self._open -= 1
         self._last_end = perf_counter()
 
-    async def handle(self, call: web.BaseRequest) -> web.Response:
-        """Answer a call, whatever it is."""
+    async def handle(self, call: web.BaseRequest, *, refusal: str = "") -> web.Response:
+        """Answer a call, whatever it is; where ``refusal`` says why, with no more than that."""
         self.begin(call.protocol)
         try:
-            reply = await self._answered(call)
+            reply = _status(403, "Forbidden", refusal) if refusal else await self._answered(call)
             response = web.Response(status=reply.code, body=reply.body, headers=_HEADERS)
             if reply.code == _NOT_ALLOWED:
                 response.headers[hdrs.ALLOW] = hdrs.METH_POST
+            if reply.code == BUSY:
+                response.headers[hdrs.RETRY_AFTER] = AGAIN_AFTER
             # What is left of a body that nobody wants would be taken for the next call's head.
-            if self.draining or not call.content.is_eof():
+            if self.sends_away or refusal or not call.content.is_eof():
                 response.force_close()
             return response
         finally:
@@ -153,7 +165,7 @@ class Transport:
 
     async def _judged(self, path: str, body: bytes, until: float) -> Reply:
         if self.in_flight >= self._most_in_flight:
-            return self._no_verdict(path, "busy", 503, "ServiceUnavailable", "too many reviews in flight; try again")
+            return self._no_verdict(path, "busy", BUSY, "ServiceUnavailable", "too many reviews in flight; try again")
         self.in_flight += 1
         start = perf_counter()
         try:

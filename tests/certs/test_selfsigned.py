@@ -121,7 +121,7 @@ def test_a_leaf_that_is_due_is_renewed_by_the_same_authority() -> None:
     with structlog.testing.capture_logs() as logs:
         reason = service.refresh(publish=must_not_be_called)
     # Then there is a new leaf, with the reason, and clients' file is as good as before
-    assert reason == "Two thirds of its life had passed at 2031-07-16T11:40:00+00:00."
+    assert reason == "Two thirds of its life had passed at 2031-07-16T12:00:00+00:00."
     assert service.serving.pair.not_after == clock.now + 90 * DAY
     assert service.ca_pem == ca_pem
     # And the log tells so
@@ -233,10 +233,28 @@ async def test_keeping_fresh_ends_when_it_is_cancelled() -> None:
     assert task.cancelled()
 
 
-@pytest.mark.parametrize(("leaf", "ca"), [(DAY / 48, 3650 * DAY), (90 * DAY, DAY / 48)])
+MOMENT = timedelta(seconds=0.5)
+
+
+@pytest.mark.parametrize(("leaf", "ca"), [(MOMENT, 3650 * DAY), (90 * DAY, MOMENT)])
 def test_lifetimes_that_would_renew_in_every_round_are_refused(leaf: timedelta, ca: timedelta) -> None:
     with pytest.raises(CertificateError, match="too short"):
         SelfSigned(names=["localhost"], clock=SettableClock(), leaf_lifetime=leaf, ca_lifetime=ca)
+
+
+def test_a_leaf_is_not_made_again_and_again_at_the_end_of_an_authority_that_lives_no_longer() -> None:
+    # Given an authority that lives less long than its leaf should
+    clock = SettableClock()
+    service = SelfSigned(names=["localhost"], clock=clock, leaf_lifetime=90 * DAY, ca_lifetime=60 * DAY)
+    pair = service.serving.pair
+    assert pair.not_after == service.authority.not_after
+    # When it is in its prime, then there is nothing to gain by another leaf
+    clock.now += 39 * DAY
+    assert service.refresh() is None
+    # And when it is due, then both are made anew
+    clock.now += DAY
+    assert service.refresh() is not None
+    assert service.serving.pair.not_after == clock.now + 60 * DAY
 
 
 def test_a_service_without_a_usable_name_is_refused() -> None:

@@ -11,7 +11,7 @@ import yaml
 CHART: Final = Path(__file__).parent.parent.parent / "charts" / "gpu-webhooks"
 BEGIN: Final = "<!-- made from values.yaml: python tests/support/chartvalues.py -->"
 END: Final = "<!-- end -->"
-WHOLE: Final = ("metricsNamespaceSelector",)
+WHOLE: Final = ("metricsNamespaceSelector", "issuerRef")
 """Values that are set as a whole."""
 _KEY: Final = re.compile(r"( *)([A-Za-z]+):(?: (.*))?")
 

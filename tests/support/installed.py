@@ -57,10 +57,12 @@ class Installed:
             self.service.wait_until(self.is_ready)
         return self.service
 
-    def replica(self, port: int, plain_port: int, *arguments: str) -> Program:
-        """Start a process of the service on other ports."""
+    def replica(
+        self, port: int, plain_port: int, *arguments: str, program: Sequence[str] = ("-m", "webhooks")
+    ) -> Program:
+        """Start a process of the service on other ports; ``program`` is what Python runs."""
         command: Sequence[str] = (
-            *(sys.executable, "-m", "webhooks", "serve"),
+            *(sys.executable, *program, "serve"),
             *("--kubeconfig", str(self.plane.kubeconfig(self.user, self.groups, server=self.server))),
             *("--namespace", self.namespace, "--tls-name", "127.0.0.1"),
             *("--port", str(port), "--plain-port", str(plain_port)),

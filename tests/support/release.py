@@ -22,6 +22,7 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
     "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
     "admission": {
         "podAnnotations": {"example.com/note": "a"},

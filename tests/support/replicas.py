@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from controlplane.client import Client, ref
 from controlplane.plane import ControlPlane
@@ -23,6 +23,7 @@ from gpu import names
 
 KINDS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 ADDRESS: Final = "127.0.0.1"
+A = TypeVar("A", bound=Api)
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _numbers = itertools.count(1)
 
@@ -89,19 +90,19 @@ class Place:
         configs = [webhook["clientConfig"] for one in found for webhook in one["webhooks"]]
         return [base64.b64decode(config.get("caBundle", "")) for config in configs]
 
-    def api(self, *, url: str | None = None) -> Api:
+    def api(self, *, url: str | None = None, of: type[A] = Api) -> A:  # type: ignore[assignment]
         """A connection of its own, with the rights of a replica and no more."""
         configuration = Configuration(host=url or self.plane.url, api_key={"BearerToken": f"Bearer {self.token}"})
         configuration.ssl_ca_cert = str(self.plane.ca_file)
-        api = Api(configuration)
+        api = of(configuration)
         self.apis.push_async_callback(api.close)
         return api
 
-    def replica(self, *, url: str | None = None, **options: Any) -> ClusterCertificates:
+    def replica(self, *, url: str | None = None, api: Api | None = None, **options: Any) -> ClusterCertificates:
         """One replica's certificates, not started."""
         options = {"settle": timedelta(), **options}
         return ClusterCertificates(
-            self.api(url=url),
+            api or self.api(url=url),
             namespace=self.namespace,
             names=[ADDRESS],
             configurations=dict.fromkeys(KINDS, self.name),

@@ -8,7 +8,12 @@ from webhooks.testing import InMemoryCatalog
 
 
 class SlowCatalog(InMemoryCatalog):
-    """Its fresh reads of the offer wait until they are let go; ``reached`` is set by the first, ``waiting`` counts."""
+    """Its fresh reads of the offer wait until they are let go; ``reached`` is set by the first, ``waiting`` counts.
+
+    It is not filled while it is told so.
+    """
+
+    filled = True
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -21,6 +26,10 @@ class SlowCatalog(InMemoryCatalog):
         slow = cls()
         slow._truth = slow._memory = catalog._truth
         return slow
+
+    @property
+    def synced(self) -> bool:
+        return self.filled
 
     async def fresh_offer(self) -> Offer:
         self.waiting += 1

@@ -12,6 +12,7 @@ from slow import SlowCatalog
 from certs import SelfSigned
 from webhooks import make_app
 from webhooks.app import TRANSPORT
+from webhooks.clients import Clients
 from webhooks.server import Listen, Server
 from webhooks.settings import Settings
 from webhooks.testing import review
@@ -107,8 +108,9 @@ class Served:
         self._tls = tls
         self._callers: list[Caller] = []
 
-    async def caller(self, *, tls: bool = True, host: str = "127.0.0.1") -> Caller:
-        opened = await asyncio.open_connection(host, self.server.port, ssl=self._tls if tls else None)
+    async def caller(self, *, tls: bool = True, host: str = "127.0.0.1", by: ssl.SSLContext | None = None) -> Caller:
+        """Who connects, ``by`` another context than all others."""
+        opened = await asyncio.open_connection(host, self.server.port, ssl=(by or self._tls) if tls else None)
         caller = Caller(*opened)
         self._callers.append(caller)
         return caller
@@ -131,11 +133,16 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    catalog: SlowCatalog, certificates: SelfSigned, *, listen: dict[str, Any], **settings: Any
+    catalog: SlowCatalog,
+    certificates: SelfSigned,
+    *,
+    listen: dict[str, Any],
+    clients: Clients | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
     options = {"port": 0, "plain_port": 0, "quiet": 0.05, "longest_drain": 1.0, **listen}
     transport = make_app(catalog=catalog, settings=Settings(**settings))[TRANSPORT]
-    server = Server(transport, tls=certificates.serving.context, listen=Listen(**options))
+    server = Server(transport, tls=certificates.serving.context, listen=Listen(**options), clients=clients)
     await server.start()
     served = Served(server, transport, catalog, ssl.create_default_context(cadata=certificates.ca_pem.decode()))
     try:

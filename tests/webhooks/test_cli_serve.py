@@ -38,12 +38,20 @@ OPTIONS = {
     "--namespace": ("GPU_WEBHOOKS_NAMESPACE", ""),
     "--service": ("GPU_WEBHOOKS_SERVICE", "gpu-webhooks"),
     "--certificate-secret": ("GPU_WEBHOOKS_CERTIFICATE_SECRET", "gpu-webhooks-ca"),
+    "--ca-lifetime": ("GPU_WEBHOOKS_CA_LIFETIME", "365d"),
+    "--leaf-lifetime": ("GPU_WEBHOOKS_LEAF_LIFETIME", "7d"),
+    "--settle-time": ("GPU_WEBHOOKS_SETTLE_TIME", "30s"),
+    "--clock-skew": ("GPU_WEBHOOKS_CLOCK_SKEW", "1h"),
+    "--tls-cert": ("GPU_WEBHOOKS_TLS_CERT", ""),
+    "--tls-key": ("GPU_WEBHOOKS_TLS_KEY", ""),
     "--webhook-configuration": ("GPU_WEBHOOKS_WEBHOOK_CONFIGURATION", "gpu-webhooks"),
     "--host": ("GPU_WEBHOOKS_HOST", "127.0.0.1"),
     "--port": ("GPU_WEBHOOKS_PORT", "9443"),
     "--plain-port": ("GPU_WEBHOOKS_PLAIN_PORT", "8080"),
     "--tls-name": ("GPU_WEBHOOKS_TLS_NAMES", ""),
     "--ca-file": ("GPU_WEBHOOKS_CA_FILE", ""),
+    "--client-ca-file": ("GPU_WEBHOOKS_CLIENT_CA_FILE", ""),
+    "--client-name": ("GPU_WEBHOOKS_CLIENT_NAMES", ""),
     "--kubevirt-namespace": ("GPU_WEBHOOKS_KUBEVIRT_NAMESPACE", "kubevirt"),
     "--platform-group": ("GPU_WEBHOOKS_PLATFORM_GROUPS", "system:masters"),
     "--platform-user": ("GPU_WEBHOOKS_PLATFORM_USERS", "system:kube-controller-manager"),
@@ -52,6 +60,7 @@ OPTIONS = {
     "--most-bodies": ("GPU_WEBHOOKS_MOST_BODIES", "64"),
     "--most-connections": ("GPU_WEBHOOKS_MOST_CONNECTIONS", "2048"),
     "--head-timeout": ("GPU_WEBHOOKS_HEAD_TIMEOUT", "10.0"),
+    "--connection-age": ("GPU_WEBHOOKS_CONNECTION_AGE", "300.0"),
     "--drain-quiet": ("GPU_WEBHOOKS_DRAIN_QUIET", "0.5"),
     "--drain-timeout": ("GPU_WEBHOOKS_DRAIN_TIMEOUT", "20.0"),
     "--log-format": ("GPU_WEBHOOKS_LOG_FORMAT", "json"),
@@ -138,6 +147,7 @@ class TestErrors:
             ("--most-bodies", "0", "0 is not in the range x>=1"),
             ("--most-connections", "0", "0 is not in the range x>=1"),
             ("--head-timeout", "0", "0.0 is not in the range x>0"),
+            ("--connection-age", "-1", "-1.0 is not in the range x>=0"),
             ("--drain-timeout", "-1", "-1.0 is not in the range x>=0"),
             ("--log-format", "xml", "'xml' is not one of 'json', 'console'"),
             ("--log-level", "loud", "'loud' is not one of"),
@@ -152,6 +162,11 @@ class TestErrors:
         result = run("--catalog", str(EXAMPLES / "catalog"), "--most-bodies", "4", "--largest-body", "5")
 
         assert_told(result, 2, "--most-bodies 4 is less than --largest-body 5", "could never be read")
+
+    def test_names_of_callers_that_nobody_verifies_are_told(self) -> None:
+        result = run("--catalog", str(EXAMPLES / "catalog"), "--client-name", "kube-apiserver")
+
+        assert_told(result, 2, "--client-name says nothing without --client-ca-file")
 
     def test_a_variable_that_an_option_cannot_have_is_told(self) -> None:
         result = run("--catalog", str(EXAMPLES / "catalog"), GPU_WEBHOOKS_PORT="65536")
@@ -195,6 +210,11 @@ class TestErrorsOfTheStart:
 
         assert "No such file or directory" in error
         assert str(tmp_path / "none" / "ca.crt") in error
+
+    def test_authorities_of_callers_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
+        error = self.refused("--client-ca-file", str(tmp_path / "none"), *AT_ANY_PORT)
+
+        assert f"The clients' CA in {tmp_path / 'none'} can't be read: no such file or directory." in error
 
 
 def test_help_shows_each_option_with_its_variable_and_default() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from time import perf_counter
 
 import orjson
 import pytest
+from identities import Issuer, showing
 from processes import Process, serve
 
 from webhooks.testing import review
@@ -58,11 +60,13 @@ def many_open_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+OPTIONS = ("--catalog", str(CATALOG), "--port", "0", "--plain-port", "0", "--head-timeout", "2")
+
+
 @pytest.fixture
 async def service(tmp_path: Path, many_open_files: None) -> AsyncIterator[Service]:  # noqa: ARG001 - it has to be first
     ca_file = tmp_path / "ca.crt"
-    options = ("--catalog", str(CATALOG), "--ca-file", str(ca_file), "--port", "0", "--plain-port", "0")
-    async with serve(*options, "--head-timeout", "2") as process:
+    async with serve(*OPTIONS, "--ca-file", str(ca_file)) as process:
         yield Service(process, ssl.create_default_context(cafile=ca_file))
 
 
@@ -128,3 +132,47 @@ async def test_a_thousand_idle_connections_keep_nobody_from_being_served(service
     assert service.process.resident < MOST_MIB
     for _, writer in silent:
         writer.transport.abort()
+
+
+@pytest.mark.usefixtures("many_open_files")
+async def test_a_thousand_who_show_no_certificate_hold_up_nobody_who_does(tmp_path: Path) -> None:
+    ca_file, client_ca, issuer = tmp_path / "ca.crt", tmp_path / "clients.crt", Issuer()
+    client_ca.write_bytes(issuer.pem)
+    body = orjson.dumps(review(VMI))
+    whole = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    answers: Counter[bytes] = Counter()
+
+    async with serve(*OPTIONS, "--ca-file", str(ca_file), "--client-ca-file", str(client_ca)) as process:
+        trusts = ca_file.read_bytes()
+        known = Service(process, showing(issuer.identity(), trusts=trusts))
+        strangers = Service(process, showing(None, trusts=trusts))
+        await known.judged()
+
+        async def knock(times: int) -> None:
+            for at in range(times):
+                reader, writer = await strangers.connect()
+                # Of every other one nothing is heard after its handshake.
+                if at % 2:
+                    writer.write(whole)
+                    answers[(await reader.read())[:12]] += 1
+                    writer.transport.abort()
+                else:
+                    held.append(writer)
+
+        held: list[asyncio.StreamWriter] = []
+        knocking = [asyncio.create_task(knock(IDLE // 20)) for _ in range(20)]
+        times = [await known.judged() for _ in range(20)]
+        await asyncio.gather(*knocking)
+        times += [await known.judged() for _ in range(20)]
+        most = process.resident
+        for writer in held:
+            writer.transport.abort()
+        code, lines = await process.stop()
+
+    assert answers == {b"HTTP/1.1 403": IDLE // 2}
+    assert max(times) < 2
+    assert most < MOST_MIB
+    assert code == 0
+    refused = [line for line in lines if line["event"] == "client refused"]
+    assert 1 <= len(refused) < 5
+    assert not [line for line in lines if line["level"] == "error"]

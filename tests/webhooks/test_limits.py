@@ -456,6 +456,7 @@ class TestBodies:
         served.catalog.go.set()
 
         assert (refused.code, orjson.loads(refused.body)["reason"]) == (503, "ServiceUnavailable")
+        assert refused.headers["retry-after"] == "1"
         assert slow.code == 404
         assert (await deciding.answer()).verdict == (False, 422)
         assert (await served.post()).verdict == (True, 200)

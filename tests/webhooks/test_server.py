@@ -27,19 +27,9 @@ def vmi(reference: str) -> dict[str, Any]:
     return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": {}}
 
 
-class FillingCatalog(SlowCatalog):
-    """Not filled while it is told so."""
-
-    filled = True
-
-    @property
-    def synced(self) -> bool:
-        return self.filled
-
-
 @pytest.fixture
-def gpu_catalog(gpu_catalog: InMemoryCatalog) -> FillingCatalog:
-    return FillingCatalog.of(gpu_catalog)
+def gpu_catalog(gpu_catalog: InMemoryCatalog) -> SlowCatalog:
+    return SlowCatalog.of(gpu_catalog)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +77,7 @@ async def serving(catalog: InMemoryCatalog, certificates: SelfSigned, **listen: 
 
 
 @pytest.fixture
-async def running(gpu_catalog: FillingCatalog, certificates: SelfSigned) -> AsyncIterator[Running]:
+async def running(gpu_catalog: SlowCatalog, certificates: SelfSigned) -> AsyncIterator[Running]:
     async with serving(gpu_catalog, certificates) as running:
         yield running
 
@@ -103,9 +93,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_reviews_are_answered_over_tls_that_a_client_verifies(
-    running: Running, gpu_catalog: FillingCatalog
-) -> None:
+async def test_reviews_are_answered_over_tls_that_a_client_verifies(running: Running, gpu_catalog: SlowCatalog) -> None:
     gpu_catalog.go.set()
 
     let_in, _ = await running.post(vmi("my-gpu"))
@@ -137,7 +125,7 @@ async def test_the_probes_and_metrics_are_on_the_plain_port_only(running: Runnin
 
 
 async def test_it_is_not_ready_but_healthy_until_the_catalog_is_filled(
-    running: Running, gpu_catalog: FillingCatalog
+    running: Running, gpu_catalog: SlowCatalog
 ) -> None:
     gpu_catalog.filled = False
 
@@ -145,6 +133,18 @@ async def test_it_is_not_ready_but_healthy_until_the_catalog_is_filled(
 
     assert health[0] == 200
     assert ready == (503, "the catalog is not filled yet\n")
+
+
+async def test_a_replica_that_cannot_judge_ends_each_connection_so_that_the_next_call_goes_to_another(
+    running: Running, gpu_catalog: SlowCatalog
+) -> None:
+    _, kept = await running.post(vmi("my-gpu"))
+    gpu_catalog.filled = False
+
+    refused, closed = await running.post(vmi("my-gpu"))
+
+    assert kept.lower() != "close"
+    assert (refused.code, closed) == (503, "close")
 
 
 async def test_a_new_leaf_is_served_while_a_kept_alive_connection_goes_on(
@@ -182,7 +182,7 @@ async def test_a_new_leaf_is_served_while_a_kept_alive_connection_goes_on(
 
 
 async def test_a_stop_makes_not_ready_at_once_finishes_what_is_in_flight_and_closes_the_ports(
-    running: Running, gpu_catalog: FillingCatalog, log_lines: list[MutableMapping[str, Any]]
+    running: Running, gpu_catalog: SlowCatalog, log_lines: list[MutableMapping[str, Any]]
 ) -> None:
     in_flight = asyncio.create_task(running.post(vmi("none")))
     await gpu_catalog.reached.wait()
@@ -214,8 +214,23 @@ async def test_before_a_stop_connections_are_kept(running: Running) -> None:
     assert connection.lower() != "close"
 
 
+async def test_a_stop_goes_on_listening_for_as_long_as_others_may_not_know_of_it(
+    gpu_catalog: SlowCatalog, certificates: SelfSigned
+) -> None:
+    async with serving(gpu_catalog, certificates, least_drain=0.4) as running:
+        stopping = asyncio.create_task(running.server.stop())
+        # Nothing has come in for much longer than a silence that ends a drain.
+        await asyncio.sleep(0.25)
+        reply, connection = await running.post(vmi("my-gpu"))
+        await stopping
+
+        assert reply.allowed
+        assert connection == "close"
+        assert not is_listening(running.server.port)
+
+
 async def test_a_call_that_never_ends_does_not_hold_up_a_stop_for_ever(
-    gpu_catalog: FillingCatalog, certificates: SelfSigned
+    gpu_catalog: SlowCatalog, certificates: SelfSigned
 ) -> None:
     async with serving(gpu_catalog, certificates, longest_drain=0.2) as running:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.server.port, ssl=running.tls)
@@ -234,7 +249,7 @@ async def test_a_call_that_never_ends_does_not_hold_up_a_stop_for_ever(
 
 @pytest.mark.parametrize("taken", ["port", "plain_port"])
 async def test_a_port_in_use_is_an_error_and_nothing_is_left_listening(
-    gpu_catalog: FillingCatalog, certificates: SelfSigned, taken: str
+    gpu_catalog: SlowCatalog, certificates: SelfSigned, taken: str
 ) -> None:
     with socket.socket() as holder, socket.socket() as free:
         for held in (holder, free):

@@ -169,7 +169,7 @@ class TestItsAnswers:
 
         answer = await caller.post()
 
-        assert answer.code == 503
+        assert (answer.code, answer.headers["retry-after"]) == (503, "1")
         gpu_catalog.go.set()
         assert (await waiting.answer()).verdict == (False, 422)
         assert taken(served) == 2
@@ -186,6 +186,16 @@ class TestItsAnswers:
         assert (await caller.answer()).closes
         assert await caller.is_cut_off()
         assert (await idle.post()).closes
+        assert taken(served) == 1
+
+    async def test_end_the_connection_while_nothing_can_be_judged(
+        self, start: Started, gpu_catalog: SlowCatalog
+    ) -> None:
+        served, caller = await start()
+
+        gpu_catalog.filled = False
+
+        assert (await caller.post()).closes
         assert taken(served) == 1
 
     async def test_are_late_at_the_deadline(self, start: Started) -> None:

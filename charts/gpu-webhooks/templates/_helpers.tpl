@@ -47,8 +47,18 @@ app.kubernetes.io/component: controller
 gpu-webhooks
 {{- end -}}
 
+{{/* The Secret of the CA, or of the certificate where somebody else makes it. */}}
 {{- define "gpu-webhooks.certificateSecret" -}}
-{{- default (printf "%s-ca" (include "gpu-webhooks.fullname" .)) .Values.certificates.secretName -}}
+{{- $kept := ternary "ca" "tls" (eq .Values.certificates.mode "self") -}}
+{{- default (printf "%s-%s" (include "gpu-webhooks.fullname" .) $kept) .Values.certificates.secretName -}}
+{{- end -}}
+
+{{/* Annotations of both webhook configurations: cert-manager's cainjector puts the CA in. */}}
+{{- define "gpu-webhooks.configurationAnnotations" -}}
+{{- if eq .Values.certificates.mode "cert-manager" }}
+annotations:
+  cert-manager.io/inject-ca-from: {{ printf "%s/%s-tls" .Release.Namespace (include "gpu-webhooks.fullname" .) }}
+{{- end }}
 {{- end -}}
 
 {{- define "gpu-webhooks.image" -}}

@@ -15,7 +15,7 @@ clientConfig:
     path: {{ .path }}
     port: 443
   {{- end }}
-  {{- with .root.Values.webhooks.caBundle }}
+  {{- with .root.Values.certificates.caBundle }}
   caBundle: {{ printf "%s\n" (trim .) | b64enc }}
   {{- end }}
 namespaceSelector:

@@ -35,7 +35,7 @@ async def kube(plane: ControlPlane) -> AsyncIterator[Client]:
 def recorder(plane: ControlPlane) -> Iterator[Recorder]:
     """What the API server calls while the chart is installed, its service outside of the cluster."""
     with recording() as calls:
-        values = {"webhooks": {"url": calls.url, "caBundle": calls.ca_pem}}
+        values = {"webhooks": {"url": calls.url}, "certificates": {"mode": "secret", "caBundle": calls.ca_pem}}
         with installed(plane, values):
             # The policies would refuse some of what the pair is asked about here, before it is asked.
             bindings = f"{plane.url}/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"

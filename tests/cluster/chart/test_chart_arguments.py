@@ -15,6 +15,7 @@ pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
 EVERYTHING = {
     "doctor": {"tenantNamespace": "tenant-a"},
     "platform": {"groups": ["a:b"], "users": ["c:d"]},
+    "certificates": {"mode": "cert-manager"},
     "settings": {"resourceNames": ["a.example/b"], "deviceClassNames": ["c.example"]},
 }
 

@@ -31,6 +31,11 @@ def _readers(objects: Sequence[dict[str, Any]]) -> list[Any]:
     return [[subject["name"] for subject in binding["subjects"]]]
 
 
+def _client_names(objects: Sequence[dict[str, Any]]) -> list[Any]:
+    [arguments] = [container["args"] for [container] in _of_pods(objects, "containers") if "serve" in container["args"]]
+    return [[given.partition("=")[2] for given in arguments if given.startswith("--client-name=")]]
+
+
 SPREAD: list[dict[str, Any]] = [
     {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     for key in ("rack", "zone")
@@ -51,6 +56,12 @@ LISTS: Mapping[str, tuple[list[Any], Callable[[list[Any]], dict[str, Any]], Call
         ["10.0.0.0/8", "fd00::/8"],
         lambda some: {"networkPolicy": {"enabled": True, "admissionCIDRs": some}},
         _cidrs,
+        1,
+    ),
+    "clientCA.names": (
+        ["kube-apiserver", "spiffe://a/b c"],
+        lambda some: {"clientCA": {"secretName": "a", "names": some}},
+        _client_names,
         1,
     ),
     "admission.tolerations": (

@@ -1,5 +1,6 @@
 """What helm makes of the chart and its values, and which values it refuses."""
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,14 +10,17 @@ from chartvalues import CHART
 from controlplane.errors import HelmError
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
-from release import EVERYTHING, NAMESPACE, rendered
+from release import EVERYTHING, NAME, NAMESPACE, rendered
+
+from certs import service_names
 
 pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
 
 URL = {"url": "https://127.0.0.1:9443"}
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+GIVEN = {"mode": "secret", "secretName": "theirs", "caBundle": PEM}
 CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-WORKLOAD = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"}
+WORKLOAD = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}
 
 REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     "an unknown value": ({"replicas": 2}, "additional properties 'replicas' not allowed"),
@@ -43,11 +47,29 @@ REFUSED: Mapping[str, tuple[dict[str, Any], str]] = {
     "no group of the platform": ({"platform": {"groups": []}}, "platform/groups"),
     "an http url": ({"webhooks": {"url": "http://127.0.0.1:9443"}}, "webhooks/url"),
     "a url with a query": ({"webhooks": {"url": "https://127.0.0.1?a"}}, "webhooks/url"),
-    "a bundle without a url": ({"webhooks": {"caBundle": PEM}}, "webhooks/url"),
-    "a bundle that is no PEM": ({"webhooks": {**URL, "caBundle": "MIIB"}}, "webhooks/caBundle"),
+    "a mode that there is not": ({"certificates": {"mode": "vault"}}, "certificates/mode"),
+    "a bundle beside one's own CA": ({"certificates": {"caBundle": PEM}}, "certificates/caBundle"),
+    "a bundle beside cert-manager": (
+        {"certificates": {"mode": "cert-manager", "caBundle": PEM}},
+        "certificates/caBundle",
+    ),
+    "a bundle that is no PEM": ({"certificates": {**GIVEN, "caBundle": "MIIB"}}, "certificates/caBundle"),
+    "a secret without a bundle": ({"certificates": {"mode": "secret", "secretName": "a"}}, "certificates/caBundle"),
+    "a secret without a name": ({"certificates": {"mode": "secret", "caBundle": PEM}}, "certificates/secretName"),
+    "a secret for nobody": ({"certificates": GIVEN, "webhooks": URL}, "certificates/secretName"),
+    "cert-manager for nobody": ({"certificates": {"mode": "cert-manager"}, "webhooks": URL}, "webhooks/url"),
+    "an issuer without cert-manager": ({"certificates": {"issuerRef": {"name": "a"}}}, "certificates/issuerRef"),
+    "an issuer without a name": (
+        {"certificates": {"mode": "cert-manager", "issuerRef": {"kind": "Issuer"}}},
+        "certificates/issuerRef",
+    ),
+    "a life that is none": ({"certificates": {"caLifetime": "1y"}}, "certificates/caLifetime"),
     "a digest that is none": ({"image": {"digest": "latest"}}, "image/digest"),
     "a port that needs a capability": ({"admission": {"port": 443}}, "admission/port"),
     "a switch in words": ({"gpus": {"enabled": "yes"}}, "gpus/enabled"),
+    "two sources of one authority": ({"clientCA": {"configMapName": "a", "secretName": "b"}}, "clientCA/secretName"),
+    "names of callers that nobody verifies": ({"clientCA": {"names": ["a"]}}, "clientCA/secretName"),
+    "an authority for a service elsewhere": ({"clientCA": {"secretName": "a"}, "webhooks": URL}, "clientCA/secretName"),
     "a namespace that can't be": ({"kubevirt": {"namespace": "Kube Virt"}}, "kubevirt/namespace"),
 }
 
@@ -76,7 +98,9 @@ def test_helm_finds_nothing_to_say_about_the_chart(plane: ControlPlane) -> None:
         {"tenantRoles": {"aggregateToCozystack": False}, "image": {"tag": "v1"}},
         EVERYTHING,
         {**EVERYTHING, "webhooks": URL},
-        {"webhooks": {**URL, "caBundle": PEM}},
+        {"webhooks": URL, "certificates": {"mode": "secret"}},
+        {**EVERYTHING, "certificates": GIVEN},
+        {**EVERYTHING, "certificates": {"mode": "cert-manager", "issuerRef": {"kind": "ClusterIssuer", "name": "a"}}},
     ],
 )
 def test_whatever_is_set_the_objects_are_whole(plane: ControlPlane, values: dict[str, Any]) -> None:
@@ -179,10 +203,93 @@ def test_the_bundle_is_never_rendered_unless_it_is_given(plane: ControlPlane, va
 
 
 def test_a_bundle_that_is_given_is_rendered(plane: ControlPlane) -> None:
-    found = list(webhooks(rendered(plane, {"webhooks": {**URL, "caBundle": PEM}})))
+    given = {"mode": "secret", "caBundle": PEM}
+    found = list(webhooks(rendered(plane, {"webhooks": URL, "certificates": given})))
 
     assert {webhook["clientConfig"]["url"] for webhook in found} == {f"{URL['url']}/mutate", f"{URL['url']}/validate"}
     assert all(webhook["clientConfig"]["caBundle"] for webhook in found)
+
+
+def _one(objects: list[dict[str, Any]], kind: str, name: str = NAME) -> dict[str, Any]:
+    [found] = [obj for obj in objects if obj["kind"] == kind and obj["metadata"]["name"] == name]
+    return found
+
+
+def _rules(objects: list[dict[str, Any]]) -> set[str]:
+    """The resources of the service's rights."""
+    roles = [_one(objects, kind) for kind in ("ClusterRole", "Role")]
+    return {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
+
+
+CERTIFIED = {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+
+
+def test_by_itself_the_service_has_the_rights_and_lives_of_its_ca_and_no_volume(plane: ControlPlane) -> None:
+    objects = rendered(plane, {"certificates": {"caLifetime": "30d", "leafLifetime": "36h", "secretName": "mine"}})
+    pod = _one(objects, "Deployment")["spec"]["template"]["spec"]
+    assert _rules(objects) >= CERTIFIED
+    assert {"--certificate-secret=mine", "--ca-lifetime=30d", "--leaf-lifetime=36h"} <= set(
+        pod["containers"][0]["args"]
+    )
+    assert "volumes" not in pod
+    assert all("annotations" not in _one(objects, kind)["metadata"] for kind in CONFIGURATIONS)
+
+
+@pytest.mark.parametrize(
+    ("certificates", "secret"),
+    [(GIVEN, "theirs"), ({"mode": "cert-manager"}, f"{NAME}-tls")],
+    ids=["secret", "manager"],
+)
+def test_a_certificate_of_others_is_mounted_and_takes_no_rights(
+    plane: ControlPlane, certificates: dict[str, Any], secret: str
+) -> None:
+    objects = rendered(plane, {"certificates": certificates})
+    pod = _one(objects, "Deployment")["spec"]["template"]["spec"]
+    # Given the pair's pod, then the Secret is a volume, whose files are what is served
+    [volume], [container] = pod["volumes"], pod["containers"]
+    assert volume["secret"] == {"secretName": secret}
+    [mount] = container["volumeMounts"]
+    assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
+    assert "subPath" not in mount
+    given = [argument for argument in container["args"] if argument.startswith("--tls-")]
+    assert given == [f"--tls-cert={mount['mountPath']}/tls.crt", f"--tls-key={mount['mountPath']}/tls.key"]
+    # And the service may neither read Secrets nor write configurations
+    assert _rules(objects).isdisjoint(CERTIFIED)
+    assert "configmaps" in _rules(objects)
+
+
+def test_a_bundle_of_ones_own_stands_in_every_webhook(plane: ControlPlane) -> None:
+    found = list(webhooks(rendered(plane, {"certificates": GIVEN})))
+    assert {base64.b64decode(webhook["clientConfig"]["caBundle"]).decode() for webhook in found} == {PEM}
+
+
+def test_cert_manager_makes_the_certificate_and_puts_its_ca_into_the_webhooks(plane: ControlPlane) -> None:
+    objects = rendered(plane, {"certificates": {"mode": "cert-manager"}})
+    # Given the certificate, then it is for the names that the API server asks for, in the Secret that is mounted
+    leaf = _one(objects, "Certificate", f"{NAME}-tls")["spec"]
+    assert leaf["dnsNames"] == service_names(NAME, NAMESPACE)
+    assert leaf["secretName"] == f"{NAME}-tls"
+    # And a CA of the release's own signs it, which a self-signed one signed
+    issuer = _one(objects, leaf["issuerRef"]["kind"], leaf["issuerRef"]["name"])
+    ca = _one(objects, "Certificate", f"{NAME}-ca")["spec"]
+    assert issuer["spec"]["ca"]["secretName"] == ca["secretName"] != leaf["secretName"]
+    assert ca["isCA"] is True
+    assert _one(objects, "Issuer", ca["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
+    # And the configurations have no bundle, and say whose is to be put in
+    for kind in CONFIGURATIONS:
+        annotations = _one(objects, kind)["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{NAME}-tls"}
+    assert all("caBundle" not in webhook["clientConfig"] for webhook in webhooks(objects))
+
+
+def test_an_issuer_of_ones_own_signs_instead(plane: ControlPlane) -> None:
+    reference = {"kind": "ClusterIssuer", "name": "internal"}
+    objects = rendered(plane, {"certificates": {"mode": "cert-manager", "issuerRef": reference, "secretName": "other"}})
+    [certificate] = [obj for obj in objects if obj["kind"] in {"Certificate", "Issuer"}]
+    assert certificate["spec"]["issuerRef"] == reference
+    assert certificate["spec"]["secretName"] == "other"
+    volumes = _one(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert volumes[0]["secret"]["secretName"] == "other"
 
 
 @pytest.mark.parametrize(

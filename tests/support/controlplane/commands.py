@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+from controlplane.identity import CONFIGURATION
 from controlplane.keys import PRIVATE, PUBLIC
 
 AUDIT_LOG: Final = "audit.log"
@@ -52,6 +53,7 @@ def apiserver(program: Path, directory: Path, *, version: str, port: int, etcd: 
         f"--token-auth-file={directory / 'tokens.csv'}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
+        f"--admission-control-config-file={directory / CONFIGURATION}",
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={directory / PUBLIC}",
         f"--service-account-signing-key-file={directory / PRIVATE}",

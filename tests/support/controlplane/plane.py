@@ -19,6 +19,7 @@ from controlplane.assets import Assets
 from controlplane.calls import answers, call
 from controlplane.client import Client
 from controlplane.errors import HelmError
+from controlplane.identity import AUTHORITY, write_identity
 from controlplane.keys import write_key_pair
 from controlplane.process import RARELY_COLLECTED, Program, free_port
 from controlplane.versions import NEWEST
@@ -77,6 +78,11 @@ class ControlPlane:
         return self.ca_file.read_text()
 
     @property
+    def client_ca_file(self) -> Path:
+        """The authority of the certificate that the API server shows to webhooks, which is for ``kube-apiserver``."""
+        return self.directory / AUTHORITY
+
+    @property
     def token(self) -> str:
         """The bearer token of ``admin``, who has the group ``system:masters`` and may impersonate anybody."""
         return self._tokens[ADMIN[0]]
@@ -119,6 +125,7 @@ class ControlPlane:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             write_key_pair(self.directory)
+            write_identity(self.directory)
             self._write_tokens()
             self.start_etcd()
             self.start_apiserver()

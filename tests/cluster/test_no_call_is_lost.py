@@ -1,0 +1,320 @@
+"""VMIs are created without pause through two replicas of the service; whatever happens to those, no call is lost."""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+import pytest
+import pytest_asyncio
+from balancer import Balancer
+from controlplane.client import Client, ref
+from controlplane.versions import NEWEST
+from fleet import Fleet, Replica
+from installed import Installed
+from replicas import ADDRESS, KINDS, best_of_three
+from steady import Event, Load
+from waiting import eventually
+
+from certs import Authority, utc_now
+from certs.authorities import Authorities, certificate_of, read_secret, secret_of
+from certs.pem import read_certificates
+from gpu import names
+
+DAY: Final = timedelta(days=1)
+METRIC: Final = "gpu_webhooks_certificate"
+BRISK: Final = ("--drain-least", "1.5", "--connection-age", "4")
+"""Longer than the balancer takes to know, and connections that end with an answer again and again."""
+SECONDS: Final = ("--ca-lifetime", "15s", "--leaf-lifetime", "6s", "--settle-time", "1s")
+RARE: Final = 0.6
+"""Seconds without a call: more than the silence that a stop waits for."""
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The two files of a serving certificate, as a volume has them: both change at once."""
+
+    directory: Path
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        now = self.directory / "now"
+        return ("--tls-cert", str(now / "tls.crt"), "--tls-key", str(now / "tls.key"))
+
+    def write(self, certificate: bytes, key: bytes) -> None:
+        made = Path(mkdtemp(dir=self.directory))
+        (made / "tls.crt").write_bytes(certificate)
+        (made / "tls.key").write_bytes(key)
+        (made / "link").symlink_to(made)
+        (made / "link").replace(self.directory / "now")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The replicas, the load on them, and a client of the platform's admin."""
+
+    fleet: Fleet
+    load: Load
+    kube: Client
+    namespace: str
+    files: Files
+
+    @property
+    def secret(self) -> dict[str, object]:
+        """What names the Secret that the replicas share."""
+        return ref("v1", "Secret", names.AUTHORITY, self.namespace)
+
+    async def signer(self) -> Authority:
+        """The authority that signs now."""
+        found = read_secret(await self.kube.get(self.secret))
+        assert found is not None
+        return found.current
+
+    async def bundles(self) -> list[bytes]:
+        """What each webhook trusts."""
+        found = [await self.kube.get(ref(kind.api_version, kind.name, names.WEBHOOKS)) for kind in KINDS]
+        return [
+            base64.b64decode(one["clientConfig"].get("caBundle", "")) for config in found for one in config["webhooks"]
+        ]
+
+    async def replica_of_files(self) -> Replica:
+        """A replica that serves a pair out of files; a new one where there is none."""
+        for replica in self.fleet.replicas:
+            if replica.options == self.files.options:
+                return replica
+        pair = (await self.signer()).issue(names=[ADDRESS], now=utc_now(), lifetime=2 * DAY)
+        self.files.write(pair.certificate_pem, pair.key_pem)
+        return await self.fleet.start(*self.files.options)
+
+    async def short_lives(self) -> None:
+        """Have two replicas, whose certificates live for seconds."""
+        if SECONDS[0] not in self.fleet.options:
+            await self.fleet.kill_all()
+            await self.kube.delete(self.secret)
+            self.fleet.options = (*self.fleet.options, *SECONDS)
+        while len(self.fleet.replicas) < 2:
+            await self.fleet.start()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(
+    installations: Callable[[str], Installed], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Scene]:
+    installed = await asyncio.to_thread(installations, NEWEST)
+    # Its own service makes way: the webhooks' url leads to the balancer from here on.
+    await asyncio.to_thread(installed.stop)
+    async with Balancer(installed.port) as balancer, installed.plane.client() as kube:
+        fleet, load = Fleet(installed, balancer, *BRISK), Load(kube)
+        made = Scene(fleet, load, kube, installed.namespace, Files(tmp_path_factory.mktemp("files")))
+        try:
+            await asyncio.gather(fleet.start(), fleet.start())
+            await load.prepare()
+            await eventually(load.right)
+            yield made
+        finally:
+            await fleet.kill_all()
+            print("", *load.events, sep="\n")
+            await kube.delete(made.secret)
+    await asyncio.to_thread(installed.start)
+
+
+def none_lost(event: Event, *, inside: int) -> None:
+    """No call of the event was lost, and at least so many were made inside."""
+    assert event.lost == []
+    assert len(event.within) >= inside
+
+
+async def test_the_authoritys_secret_deleted(scene: Scene) -> None:
+    before = await scene.kube.get(scene.secret)
+    async with scene.load.during("CA Secret deleted") as event:
+        began = time.monotonic()
+        await scene.kube.delete(scene.secret)
+        after = await eventually(lambda: scene.kube.get(scene.secret), every=0.01)
+        event.notes.append(f"Secret back after {time.monotonic() - began:.2f} s")
+        await event.more(50)
+    assert after["data"]["ca.crt"] == before["data"]["ca.crt"]
+    none_lost(event, inside=50)
+
+
+async def test_a_wiped_bundle_is_right_again_within_a_second(scene: Scene) -> None:
+    wipe = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    async with scene.load.during("caBundle wiped") as event:
+
+        async def measure() -> float:
+            wiped = time.monotonic()
+            patched = (scene.kube.patch(ref(kind.api_version, kind.name, names.WEBHOOKS), wipe) for kind in KINDS)
+            await asyncio.gather(*patched)
+            await event.more(50)
+            return max((call.began for call in event.lost), default=wiped) - wiped
+
+        took = await best_of_three(measure)
+        event.notes.append(f"right after {took:.2f} s")
+    assert took < 1
+    assert all("failed calling webhook" in call.wrong for call in event.lost)
+    assert len(event.within) >= 50
+
+
+async def test_a_replica_that_is_replaced_under_a_steady_load(scene: Scene) -> None:
+    # Given two replicas
+    old = scene.fleet.replicas[0]
+    async with scene.load.during("a replica replaced, under a steady load") as event:
+        # When one is replaced as a Deployment does, the new one first
+        await scene.replica_of_files()
+        await scene.fleet.stop(old)
+    # Then no call is lost, and it drained
+    none_lost(event, inside=60)
+    assert old.logged('"event":"stopped"') == 1
+
+
+async def test_a_bad_pair_in_the_files_of_a_replica(scene: Scene) -> None:
+    # Given a replica that serves what is in files
+    replica, files = await scene.replica_of_files(), scene.files
+    authority = await scene.signer()
+    good = authority.issue(names=[ADDRESS], now=utc_now(), lifetime=DAY)
+    other = authority.issue(names=[ADDRESS], now=utc_now(), lifetime=DAY)
+    expired = authority.issue(names=[ADDRESS], now=utc_now() - timedelta(minutes=30), lifetime=timedelta(minutes=20))
+    served = await replica.metric(f"{METRIC}_expiry_timestamp_seconds")
+    async with scene.load.during("bad pairs in a replica's files") as event:
+        # When there is a key of another certificate, then a certificate that has expired
+        for certificate, key in ((good, other), (expired, expired)):
+            failures = await replica.metric(f"{METRIC}_failures_total", part="files")
+            files.write(certificate.certificate_pem, key.key_pem)
+
+            async def is_told(before: float = failures) -> bool:
+                return await replica.metric(f"{METRIC}_failures_total", part="files") > before
+
+            # Then a metric says so, and what was served before still is
+            await eventually(is_told, seconds=5)
+            assert await replica.metric(f"{METRIC}_failing", part="files") == 1
+            assert await replica.metric(f"{METRIC}_expiry_timestamp_seconds") == served
+        # And a good one is served
+        files.write(good.certificate_pem, good.key_pem)
+
+        async def is_served() -> bool:
+            return await replica.metric(f"{METRIC}_expiry_timestamp_seconds") == good.not_after.timestamp()
+
+        await eventually(is_served, seconds=5)
+        assert await replica.metric(f"{METRIC}_failing", part="files") == 0
+        await event.more(20)
+    none_lost(event, inside=40)
+
+
+async def test_a_replica_that_is_replaced_where_calls_are_rare(scene: Scene) -> None:
+    # Given three replicas, and calls that come together, with silence between
+    old = scene.fleet.replicas[0]
+    await scene.fleet.start()
+    rare = Load(scene.kube, pause=RARE)
+    async with rare.during("a replica stopped, while calls are rare", around=4) as event:
+        # When one of them stops
+        await scene.fleet.stop(old)
+        await event.more(8)
+    scene.load.events += rare.events
+    # Then it takes every connection until nobody sends it any
+    none_lost(event, inside=12)
+    assert old.backend.refused == 0
+
+
+async def test_a_replica_that_is_killed_loses_the_calls_that_it_was_at_and_no_other(scene: Scene) -> None:
+    # Given two replicas
+    killed = scene.fleet.replicas[-1] if len(scene.fleet.replicas) > 1 else await scene.fleet.start()
+    # And a balancer that tries another where one refuses: else new connections are lost until its rules are changed.
+    scene.fleet.balancer.tries_others = True
+    async with scene.load.during("SIGKILL of one replica") as event:
+        # When one is killed
+        await scene.fleet.kill(killed)
+        gone = time.monotonic()
+        await event.more(60)
+    scene.fleet.balancer.tries_others = False
+    # Then only calls that were under way are lost
+    event.notes.append(f"{len(event.lost)} under way on it")
+    assert [call for call in event.lost if call.began > gone] == []
+    assert len(event.lost) <= 4
+    assert len(event.within) >= 60
+
+
+async def test_an_expired_authority_found_at_the_start_is_replaced_within_a_second(scene: Scene) -> None:
+    # Given no replica, and an authority in the Secret that has expired
+    await scene.fleet.kill_all()
+    expired = Authority.create(common_name="expired", now=utc_now() - 400 * DAY, lifetime=365 * DAY)
+    await scene.kube.delete(scene.secret)
+    await scene.kube.create(
+        secret_of(Authorities(current=expired), name=names.AUTHORITY, namespace=scene.namespace, found=None)
+    )
+    scene.fleet.balancer.tries_others = True
+    if SECONDS[0] not in scene.fleet.options:
+        scene.fleet.options = (*scene.fleet.options, *SECONDS)
+    async with scene.load.during("expired CA found at start", around=0) as event:
+        # When two are started, and called from the first moment on
+        replicas = await asyncio.gather(*(scene.fleet.start(ready=False) for _ in range(2)))
+        for replica in replicas:
+            replica.backend.ready = True
+        await asyncio.gather(*(eventually(replica.is_ready, seconds=60) for replica in replicas))
+        await event.more(20)
+    scene.fleet.balancer.tries_others = False
+    # Then calls are answered within a second of when the first of them found it
+    found = min(moment for replica in replicas for moment in replica.when("certificate authority: "))
+    last = max(call.began for call in event.lost) + time.time() - time.monotonic()
+    event.notes.append(
+        f"right {max(last - found, 0):.2f} s after it was found; lost are also those before a replica ran"
+    )
+    assert last - found < 1
+
+
+async def test_certificates_that_are_renewed(scene: Scene) -> None:
+    # Given replicas whose certificates live for seconds
+    await scene.short_lives()
+
+    async def renewed() -> list[float]:
+        return [await replica.metric(f"{METRIC}_renewed_timestamp_seconds") for replica in scene.fleet.replicas]
+
+    before = await renewed()
+
+    async def all_renewed() -> bool:
+        return all(now > then for now, then in zip(await renewed(), before, strict=True))
+
+    async with scene.load.during("leaf renewal of both replicas") as event:
+        await eventually(all_renewed, every=0.1)
+        await event.more(20)
+    none_lost(event, inside=20)
+
+
+async def test_an_authority_that_is_rotated_from_end_to_end(scene: Scene) -> None:
+    # Given an authority that lives for seconds
+    await scene.short_lives()
+    first = certificate_of(await scene.signer())
+    trusted = set[int]()
+
+    async def has_gone() -> bool:
+        bundles = [read_certificates(bundle) for bundle in await scene.bundles()]
+        trusted.update(map(len, bundles))
+        return not any(first in bundle for bundle in bundles)
+
+    async with scene.load.during("CA rotation, end to end") as event:
+        # When it is replaced, and forgotten in the end
+        await eventually(has_gone, every=0.1)
+        await event.more(20)
+    # Then no call is lost, and there was a time at which both were trusted
+    none_lost(event, inside=100)
+    assert 2 in trusted
+
+
+async def test_a_clock_that_jumps(scene: Scene) -> None:
+    # Given two replicas, whose certificates live for seconds
+    await scene.short_lives()
+    replica = scene.fleet.replicas[0]
+    steps = replica.logged("certificate authority: ")
+    # When the clock of the one jumps
+    async with scene.load.during("a clock that jumps 400 days ahead and back") as event:
+        for ahead in (400 * DAY, -400 * DAY, timedelta()):
+            replica.set_clock(ahead.total_seconds())
+            await event.more(40)
+    # Then no call is lost, though it did what was to be done by that clock
+    none_lost(event, inside=120)
+    assert replica.logged("certificate authority: ") > steps
