@@ -12,6 +12,7 @@ import pytest
 import yaml
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
+from markdown import anchor
 from prometheus_client.metrics_core import Metric
 from promtool import promtool
 from release import EVERYTHING, rendered
@@ -130,6 +131,20 @@ def test_every_metric_of_the_alerts_is_one_that_there_is(
     asked_for = {name for rule in alerts.values() for name in OURS.findall(rule["expr"])}
     assert len(asked_for) > 10
     assert asked_for - exported == set()
+
+
+@pytest.mark.parametrize(("values", "_"), MODES.values(), ids=MODES.keys())
+def test_every_alert_leads_to_its_entry_in_the_runbook(plane: ControlPlane, values: dict[str, Any], _: Any) -> None:
+    page = "https://example.org/runbook.md"
+    rule = {**values["prometheusRule"], "runbookURL": page}
+    led = {
+        name: alert["annotations"]["runbook_url"]
+        for name, alert in alerts_in(rendered(plane, {**values, "prometheusRule": rule})).items()
+    }
+    assert led == {name: f"{page}#{anchor(name)}" for name in led}
+    nowhere = alerts_in(rendered(plane, {**values, "prometheusRule": {**rule, "runbookURL": ""}}))
+    assert set(nowhere) == set(led)
+    assert not any("runbook_url" in alert["annotations"] for alert in nowhere.values())
 
 
 def test_no_alert_is_on_a_pair_that_runs_elsewhere(plane: ControlPlane) -> None:
