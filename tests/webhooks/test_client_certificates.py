@@ -198,6 +198,16 @@ class TestWhoMayCall:
 
         assert await guarded.is_let_in(named)
 
+    async def test_is_known_by_an_authority_of_the_file_whose_own_issuer_is_not_in_it(
+        self, guarded: Guarded, ca_file: Path
+    ) -> None:
+        between = Issuer("between", of=ISSUER)
+        write(ca_file, between.pem)
+        guarded.authorities.refresh()
+
+        assert await guarded.is_let_in(between.identity())
+        assert not await guarded.is_let_in(API_SERVER)
+
     async def test_is_nobody_who_hangs_up_before_he_is_answered(self, guarded: Guarded) -> None:
         before = guarded.built()
 
