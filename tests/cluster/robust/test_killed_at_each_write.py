@@ -4,12 +4,16 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from controlplane.client import Client, ref
 from controlplane.errors import APIError
 from controlplane.plane import ControlPlane
 from corner import Cornered, Fate, controlled, cornered, new_corner
 from stage import Stage
 from waiting import eventually
+
+# Whoever comes first sets the cluster up.
+pytestmark = pytest.mark.timeout(240)
 
 AT_ONCE = 6
 """Controllers that run at the same time: more would only wait for each other."""
