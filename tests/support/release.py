@@ -68,7 +68,7 @@ def rendered(plane: ControlPlane, values: Mapping[str, Any], *, namespace: str =
             _rendered[key] = plane.helm(
                 "template", NAME, str(CHART), "-n", namespace, "-f", file, "--kube-version", f"{OLDEST}.0"
             )
-    return [obj for obj in yaml.safe_load_all(_rendered[key]) if obj]
+    return [obj for obj in yaml.load_all(_rendered[key], yaml.CSafeLoader) if obj]
 
 
 def helm(
