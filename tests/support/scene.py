@@ -17,7 +17,7 @@ from certs.authorities import read_secret
 from gpu import names
 
 DAY: Final = timedelta(days=1)
-SECONDS: Final = ("--ca-lifetime", "15s", "--leaf-lifetime", "6s", "--settle-time", "1s")
+SECONDS: Final = ("--ca-lifetime", "15s", "--leaf-lifetime", "8s", "--settle-time", "1s")
 """The options of replicas whose certificates live for seconds."""
 
 
