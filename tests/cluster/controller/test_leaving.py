@@ -1,9 +1,10 @@
 """Leaving: everything is let go of while the controllers run, nothing is taken up again, and all can be deleted."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import pytest
 from controlled import Controller
 from controlplane.client import Client, ref
 from controlplane.plane import ControlPlane
@@ -17,6 +18,13 @@ LEASE = ref("coordination.k8s.io/v1", "Lease", "gpu-controller", "gpu-system")
 RELEASED = "gpu.cozystack.io/released"
 
 
+@pytest.fixture
+async def taken_up_again(kube: Client) -> AsyncIterator[None]:
+    """Whatever becomes of the test, the controllers go on after it."""
+    yield
+    await kube.patch(LEASE, {"metadata": {"annotations": {RELEASED: None}}})
+
+
 async def finalizers(kube: Client) -> dict[str, Any]:
     """Of every device and class that has some."""
     return {
@@ -27,6 +35,7 @@ async def finalizers(kube: Client) -> dict[str, Any]:
     }
 
 
+@pytest.mark.usefixtures("taken_up_again")
 async def test_all_is_let_go_of_while_controllers_run_and_can_be_taken_up_again(
     kube: Client, plane: ControlPlane, home: Installed, pool: Pool, controllers: Sequence[Controller]
 ) -> None:
