@@ -1,106 +1,35 @@
 """VMIs are created without pause through two replicas of the service; whatever happens to those, no call is lost."""
 
 import asyncio
-import base64
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Final
 
 import pytest
 import pytest_asyncio
 from balancer import Balancer
-from controlplane.client import Client, ref
+from controlplane.client import ref
 from controlplane.versions import NEWEST
-from fleet import Fleet, Replica
+from fleet import Fleet
 from installed import Installed
 from replicas import ADDRESS, KINDS, best_of_three
+from scene import DAY, SECONDS, Files, Scene
 from steady import Event, Load
 from waiting import eventually
 
 from certs import Authority, utc_now
-from certs.authorities import Authorities, certificate_of, read_secret, secret_of
+from certs.authorities import Authorities, certificate_of, secret_of
 from certs.pem import read_certificates
 from gpu import names
 
-DAY: Final = timedelta(days=1)
 METRIC: Final = "gpu_webhooks_certificate"
 BRISK: Final = ("--drain-least", "1.5", "--connection-age", "4")
 """Longer than the balancer takes to know, and connections that end with an answer again and again."""
-SECONDS: Final = ("--ca-lifetime", "15s", "--leaf-lifetime", "6s", "--settle-time", "1s")
 RARE: Final = 0.6
 """Seconds without a call: more than the silence that a stop waits for."""
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The two files of a serving certificate, as a volume has them: both change at once."""
-
-    directory: Path
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        now = self.directory / "now"
-        return ("--tls-cert", str(now / "tls.crt"), "--tls-key", str(now / "tls.key"))
-
-    def write(self, certificate: bytes, key: bytes) -> None:
-        made = Path(mkdtemp(dir=self.directory))
-        (made / "tls.crt").write_bytes(certificate)
-        (made / "tls.key").write_bytes(key)
-        (made / "link").symlink_to(made)
-        (made / "link").replace(self.directory / "now")
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """The replicas, the load on them, and a client of the platform's admin."""
-
-    fleet: Fleet
-    load: Load
-    kube: Client
-    namespace: str
-    files: Files
-
-    @property
-    def secret(self) -> dict[str, object]:
-        """What names the Secret that the replicas share."""
-        return ref("v1", "Secret", names.AUTHORITY, self.namespace)
-
-    async def signer(self) -> Authority:
-        """The authority that signs now."""
-        found = read_secret(await self.kube.get(self.secret))
-        assert found is not None
-        return found.current
-
-    async def bundles(self) -> list[bytes]:
-        """What each webhook trusts."""
-        found = [await self.kube.get(ref(kind.api_version, kind.name, names.WEBHOOKS)) for kind in KINDS]
-        return [
-            base64.b64decode(one["clientConfig"].get("caBundle", "")) for config in found for one in config["webhooks"]
-        ]
-
-    async def replica_of_files(self) -> Replica:
-        """A replica that serves a pair out of files; a new one where there is none."""
-        for replica in self.fleet.replicas:
-            if replica.options == self.files.options:
-                return replica
-        pair = (await self.signer()).issue(names=[ADDRESS], now=utc_now(), lifetime=2 * DAY)
-        self.files.write(pair.certificate_pem, pair.key_pem)
-        return await self.fleet.start(*self.files.options)
-
-    async def short_lives(self) -> None:
-        """Have two replicas, whose certificates live for seconds."""
-        if SECONDS[0] not in self.fleet.options:
-            await self.fleet.kill_all()
-            await self.kube.delete(self.secret)
-            self.fleet.options = (*self.fleet.options, *SECONDS)
-        while len(self.fleet.replicas) < 2:
-            await self.fleet.start()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -220,6 +220,14 @@ async def test_what_is_given_to_another_is_not_while_a_pod_of_its_vmi_runs() -> 
         assert (await it.apply(status("d", podless="u"))).made == 1
 
 
+async def test_a_pod_of_which_nobody_can_tell_whose_it_is_counts_as_that_vmis() -> None:
+    pod = {"metadata": {"name": "odd", "namespace": "a", "resourceVersion": "9", "ownerReferences": "none"}}
+    async with hand() as it:
+        it.server.special["GET a/pods"] = lambda: listed(pod, version=9)
+
+        assert (await it.apply(status("d", podless="u"))).missed == 1
+
+
 async def test_a_delete_of_what_is_gone_is_as_good_as_made_and_tells_nothing() -> None:
     async with hand() as it:
         it.server.special["DELETE a/gpudevices/d"] = refusal(404)

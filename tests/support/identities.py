@@ -25,16 +25,16 @@ class Identity(NamedTuple):
 
 
 class Issuer:
-    """An authority that signs clients' certificates."""
+    """An authority that signs clients' certificates: a root, or one ``of`` another."""
 
-    def __init__(self, name: str = "clients") -> None:
+    def __init__(self, name: str = "clients", *, of: "Issuer | None" = None) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
-        basic = x509.BasicConstraints(ca=True, path_length=0)
+        basic = x509.BasicConstraints(ca=True, path_length=None)
         self._id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        certificate = _begun(self._name, self._name, self._key).add_extension(basic, critical=True)
+        certificate = _begun(self._name, of._name if of else self._name, self._key).add_extension(basic, critical=True)
         certificate = certificate.add_extension(self._id, critical=False)
-        self.pem = certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
+        self.pem = certificate.sign(of._key if of else self._key, SHA256()).public_bytes(Encoding.PEM)
 
     def identity(
         self,

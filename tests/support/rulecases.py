@@ -11,7 +11,7 @@ from release import NAME, NAMESPACE
 
 PAIR: Final = {"namespace": NAMESPACE, "service": f"{NAME}-metrics"}
 CONTROLLER: Final = {"namespace": NAMESPACE, "service": f"{NAME}-controller"}
-_LONG: Final = 200
+_LONG: Final = 70
 Series = Mapping[str, str]
 
 
@@ -179,9 +179,9 @@ OF_BOTH_MODES: Final = (
     ),
     Case(
         alert="GPUWebhooksCertificateIsNotRenewed",
-        fires={_moment("due"): always(3600), _moment("expiry"): always(_BOUNDARY)},
-        quiet={_moment("due"): always(5700), _moment("expiry"): always(_BOUNDARY)},
-        minute=105,
+        fires={_moment("due"): always(600), _moment("expiry"): always(1800)},
+        quiet={_moment("due"): always(1500), _moment("expiry"): always(1800)},
+        minute=32,
         labels=_A,
     ),
     Case(
@@ -234,9 +234,9 @@ OF_SELF: Final = (
     ),
     Case(
         alert="GPUWebhooksCAIsNotReplaced",
-        fires={_moment("ca_due"): always(3600), _moment("ca_expiry"): always(_BOUNDARY)},
-        quiet={_moment("ca_due"): always(5700), _moment("ca_expiry"): always(_BOUNDARY)},
-        minute=105,
+        fires={_moment("ca_due"): always(600), _moment("ca_expiry"): always(1800)},
+        quiet={_moment("ca_due"): always(1500), _moment("ca_expiry"): always(1800)},
+        minute=32,
     ),
     Case(
         alert="GPUWebhooksBundleDoesNotVerify",

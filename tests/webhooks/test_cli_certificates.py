@@ -2,13 +2,14 @@
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import click
 import pytest
-from click.testing import CliRunner
 from cryptography import x509
 from processes import Process, serve
 
@@ -16,7 +17,7 @@ from certs import Authority, ClusterCertificates, FileCertificates
 from cluster.api import Api
 from webhooks.cli import main
 from webhooks.cli.backing import embedded
-from webhooks.cli.certificates import from_authority
+from webhooks.cli.certificates import from_authority, from_files
 from webhooks.cli.durations import Duration
 from webhooks.embedded import EmbeddedCatalog
 
@@ -45,17 +46,22 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         Duration().convert(text, None, None)
 
 
+def options(*arguments: str) -> Mapping[str, Any]:
+    """What ``serve`` makes of these arguments."""
+    above = click.Context(main, **main.context_settings)
+    return main.commands["serve"].make_context("serve", list(arguments), parent=above).params
+
+
 @pytest.mark.parametrize("option", ["--tls-cert", "--tls-key"])
 def test_a_certificate_without_its_key_is_no_use_nor_the_other_way_round(option: str) -> None:
-    ran = CliRunner().invoke(main, ["serve", "--catalog", str(EXAMPLES / "catalog"), option, "file"])
-    assert ran.exit_code == 2
-    assert "--tls-cert and --tls-key go together: give both or neither" in ran.output
+    with pytest.raises(click.UsageError, match="--tls-cert and --tls-key go together: give both or neither"):
+        from_files(options(option, "file"), names=[])
+    assert from_files(options(), names=[]) is None
 
 
 def made(*arguments: str) -> ClusterCertificates:
-    """What ``serve`` would make with these arguments, for an API server that it never asks."""
-    context = main.commands["serve"].make_context("serve", list(arguments), parent=click.Context(main))
-    return from_authority(context.params, namespace="gpu-system")(Api.__new__(Api))
+    """The certificates of these arguments, for an API server that is never asked."""
+    return from_authority(options(*arguments), namespace="gpu-system")(Api.__new__(Api))
 
 
 def test_a_ca_that_leaves_no_time_for_its_rotation_is_refused() -> None:

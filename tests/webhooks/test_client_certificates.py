@@ -198,10 +198,20 @@ class TestWhoMayCall:
 
         assert await guarded.is_let_in(named)
 
+    async def test_is_known_by_an_authority_of_the_file_whose_own_issuer_is_not_in_it(
+        self, guarded: Guarded, ca_file: Path
+    ) -> None:
+        between = Issuer("between", of=ISSUER)
+        write(ca_file, between.pem)
+        guarded.authorities.refresh()
+
+        assert await guarded.is_let_in(between.identity())
+        assert not await guarded.is_let_in(API_SERVER)
+
     async def test_is_nobody_who_hangs_up_before_he_is_answered(self, guarded: Guarded) -> None:
         before = guarded.built()
 
-        for _ in range(20):
+        for _ in range(5):
             caller = await guarded.caller(None)
             caller.send(call(TEMPLATE))
             await asyncio.sleep(0)
@@ -209,6 +219,18 @@ class TestWhoMayCall:
         await until(lambda: not len(guarded.served.transport.guard))
 
         assert guarded.built() == before
+
+    async def test_is_nobody_whose_connection_is_not_known_any_more(self, guarded: Guarded) -> None:
+        before = guarded.built()
+        caller = await guarded.caller(API_SERVER)
+        connections = guarded.served.server.shortcuts._connections
+        await until(lambda: bool(connections))
+        # As when it ends between the last byte of a call and the beginning of its answer.
+        connections.clear()
+
+        answer = await caller.post(TEMPLATE, headers="Connection: close\r\n")
+
+        assert (answer.code, guarded.built()) == (403, before)
 
     async def test_is_asked_by_tls_1_3_alone_and_again_on_each_connection(self, guarded: Guarded) -> None:
         older, context = guarded.by(API_SERVER), guarded.by(API_SERVER)

@@ -176,3 +176,19 @@ async def test_a_thousand_who_show_no_certificate_hold_up_nobody_who_does(tmp_pa
     refused = [line for line in lines if line["event"] == "client refused"]
     assert 1 <= len(refused) < 5
     assert not [line for line in lines if line["level"] == "error"]
+
+
+async def test_calls_that_are_no_http_leave_no_memory_taken(service: Service) -> None:
+    async def speak() -> None:
+        reader, writer = await service.connect()
+        writer.write(b"\x00garbage\r\n\r\n")
+        assert b" 400 Bad Request" in await reader.read()
+        writer.transport.abort()
+
+    for _ in range(100):
+        await speak()
+    before = service.process.resident
+    for _ in range(300):
+        await speak()
+
+    assert service.process.resident < before + 10

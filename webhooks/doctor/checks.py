@@ -98,7 +98,10 @@ def _bundles(webhooks: Mapping[str, Obj | None], now: datetime) -> Iterator[Find
         try:
             ends.append(_end(entry, now))
         except ValueError as error:
-            todo = "is the service running? It injects the caBundle; see the log of its pods"
+            todo = (
+                "is the service running? It injects the caBundle, see the log of its pods; with another "
+                "certificates.mode see who else does"
+            )
             yield Finding.failure("caBundle", f"{entry['name']}: {error}", todo)
     if not ends or len(ends) < len(entries):
         return

@@ -119,6 +119,7 @@ async def test_while_the_api_server_can_not_be_reached_memory_is_not_relied_on_f
         await asyncio.sleep(0.5)
         assert catalog.synced
         await within(5, lambda: not catalog.synced)
+        assert catalog.waiting().startswith("not heard of for 2 s: ")
 
         await proxy.open()
         await within(RIGHT_AGAIN, lambda: catalog.synced)
@@ -132,6 +133,7 @@ async def test_rights_that_come_later(plane: ControlPlane, kube: Client, release
         with pytest.raises(CatalogError, match=f'pods .*is forbidden: User "{user}" cannot list resource "pods"'):
             await catalog.wait_synced(2)
         assert not catalog.synced
+        assert f'User "{user}" cannot list resource "pods"' in catalog.waiting()
         binding = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
@@ -142,6 +144,7 @@ async def test_rights_that_come_later(plane: ControlPlane, kube: Client, release
         await kube.create(binding)
 
         await catalog.wait_synced(RIGHT_AGAIN)
+        assert catalog.waiting() == ""
         await kube.delete(binding)
     await api.close()
 

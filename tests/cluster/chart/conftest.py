@@ -1,6 +1,7 @@
 """Control planes that the chart's tests have for themselves: its webhook configurations have one name in a cluster."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from actors import HOST_LABEL
@@ -9,10 +10,35 @@ from controlplane.calls import call
 from controlplane.client import Client
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST, OLDEST
+from promtool import NoPromtoolError
+from promtool import promtool as promtool_of_machine
 from recorder import Recorder, recording
 from release import installed
 from sharing import ByVersion
 from waiting import eventually
+
+_PROMTOOL = pytest.StashKey[Path | NoPromtoolError]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch promtool before the first test: outside its time limit, and where one sees it."""
+    asked_for = any("promtool" in item.fixturenames for item in session.items if isinstance(item, pytest.Function))
+    if not asked_for or session.config.option.collectonly:
+        return
+    with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        try:
+            session.config.stash[_PROMTOOL] = promtool_of_machine()
+        except NoPromtoolError as error:
+            session.config.stash[_PROMTOOL] = error
+
+
+@pytest.fixture(scope="session")
+def promtool(pytestconfig: pytest.Config) -> Path:
+    """The program that runs alerts."""
+    found = pytestconfig.stash.get(_PROMTOOL, None) or promtool_of_machine()
+    if isinstance(found, NoPromtoolError):
+        raise found
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -108,3 +108,26 @@ async def test_the_notes_warn_where_any_pod_may_pose_as_the_api_server(
     said = helm(plane, "install", values, "--dry-run=client").partition("NOTES:")[2]
 
     assert ("WARNING: whatever reaches the service's port may pose as the API server" in said) is warned
+
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize(
+    ("certificates", "told"),
+    [
+        ({}, "Until it has put its own authority into the webhook configurations, GPU VMs are refused"),
+        ({"mode": "cert-manager"}, "Its certificate is in the Secret gpu-webhooks-tls, which cert-manager makes:"),
+        (
+            {"mode": "secret", "secretName": "theirs", "caBundle": PEM},
+            "Its certificate is in the Secret theirs, which has to be there:",
+        ),
+    ],
+    ids=["self", "cert-manager", "secret"],
+)
+async def test_the_notes_tell_where_the_certificate_comes_from(
+    plane: ControlPlane, certificates: dict[str, Any], told: str
+) -> None:
+    said = helm(plane, "install", {"certificates": certificates}, "--dry-run=client").partition("NOTES:")[2]
+
+    assert told in " ".join(said.split())

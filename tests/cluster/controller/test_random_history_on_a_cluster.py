@@ -35,7 +35,7 @@ class Cluster:
         self.steps: Sequence[Callable[[], Awaitable[None]]] = (
             *(self.order, self.order, self.start, self.start, self.launch, self.launch, self.launch),
             *(self.give_up, self.stop, self.kubelet, self.migrate, self.migrate, self.a_node, self.a_node),
-            self.resell,
+            *(self.resell, self.let_go, self.let_go, self.let_go),
         )
 
     def device(self) -> str:
@@ -50,6 +50,15 @@ class Cluster:
 
     async def give_up(self) -> None:
         await self.pool.tenant.kube.delete(self.pool.device(self.device()))
+
+    async def let_go(self) -> None:
+        """All of a device at once, in an order that leaves the controller no time."""
+        name = self.device()
+        for machine in await self.machines():
+            if machine["metadata"]["name"].startswith(name):
+                await self.pool.virt_controller.delete(machine, propagation="Background")
+        await self.pool.tenant.kube.delete(self.pool.device(name))
+        await self.kubelet()
 
     async def start(self) -> None:
         name = self.device()
@@ -113,8 +122,10 @@ class Cluster:
                 await self.kube.patch(node, {"spec": {"unschedulable": what == "cordon"}})
 
     async def resell(self) -> None:
-        plugin = {"resourceName": self.chance.choice((self.pool.resource, self.pool.resource, "nvidia.com/OTHER"))}
-        await self.kube.patch(self.offer, {"spec": {"source": {"devicePlugin": plugin}}})
+        """For a moment, the class sells what no node has."""
+        for resource in ("nvidia.com/OTHER", self.pool.resource):
+            await self.kube.patch(self.offer, {"spec": {"source": {"devicePlugin": {"resourceName": resource}}}})
+            await asyncio.sleep(0.15)
 
     @property
     def offer(self) -> dict[str, Any]:

@@ -1,10 +1,14 @@
-"""``make control-plane``: have the programs ready before tests need them; ``--announce`` says if that takes long."""
+"""``make control-plane``: have the programs ready before tests need them; ``--announce`` says if that takes long.
+
+promtool is had with them; without it the tests of the alerts say what to install.
+"""
 
 import sys
 
 from controlplane.assets import assets, is_ready
 from controlplane.build import HOW_LONG
 from controlplane.errors import ControlPlaneError
+from promtool import NoPromtoolError, promtool
 
 
 def main() -> None:
@@ -20,6 +24,10 @@ def main() -> None:
         print(f"The control plane's programs are in {assets().kube_apiserver.parent}")
     except ControlPlaneError as error:
         sys.exit(str(error))
+    try:
+        print(f"promtool is {promtool()}")
+    except NoPromtoolError as error:
+        print(error, file=sys.stderr)
 
 
 main()
