@@ -190,6 +190,16 @@ OF_BOTH_MODES: Final = (
         quiet={_of_controller("leader"): always(1)},
         minute=3,
     ),
+    Case(
+        alert="GPUObjectsCantBeRead",
+        fires={series("gpu_webhooks_watch_unreadable", CONTROLLER, pod="a", resource="nodes"): always(1)},
+        quiet={
+            series("gpu_webhooks_watch_unreadable", CONTROLLER, pod="a", resource="nodes"): always(0),
+            _of_pair("watch_unreadable", resource="pods"): always(2),
+        },
+        minute=11,
+        labels={"resource": "nodes"},
+    ),
     Case(alert="GPUControllerDoesNotLead", fires={}, quiet={_of_controller("leader"): always(1)}, minute=3),
     Case(
         alert="GPUControllerPlansFail",
