@@ -77,6 +77,12 @@ def test_every_command_and_flag_is_one_that_there_is(path: Path) -> None:
     assert [problem for words in page(path).commands() for problem in _problems(words)] == []
 
 
+def test_commands_are_found_where_they_are_told_of() -> None:
+    found = [words[0] for path in PAGES for words in page(path).commands() if words]
+    assert {"serve", "review", "audit", "doctor", "devices", "classes", "settings", "release-all"} <= set(found)
+    assert len(found) > 50
+
+
 def _problems(words: list[str]) -> Iterator[str]:
     """What is wrong with a command line."""
     command: click.Command = main
