@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from controlplane.client import Client
 from controlplane.plane import ControlPlane
+from controlplane.versions import NEWEST
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from replicas import KINDS, Forwarder, Place, a_place, authority_in, best_of_three, until
@@ -21,6 +22,8 @@ from certs import Authority, ClusterCertificates, utc_now
 from certs.authorities import Authorities, secret_of
 from certs.pem import read_certificates, write_key
 from gpu import names
+
+pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
 
 DAY = timedelta(days=1)
 

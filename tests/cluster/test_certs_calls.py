@@ -10,6 +10,7 @@ import pytest
 from controlplane.client import Client
 from controlplane.errors import APIError
 from controlplane.plane import ControlPlane
+from controlplane.versions import NEWEST
 from replicas import KINDS, Place, a_place, best_of_three, issuer_served_by, subject_of, until, webhook
 from reviewer import Caller, Reviewer
 from waiting import exists
@@ -17,6 +18,8 @@ from waiting import exists
 from certs import Authority, ClusterCertificates, utc_now
 from certs.authorities import Authorities, secret_of
 from gpu import names
+
+pytestmark = pytest.mark.parametrize("plane", [NEWEST], indirect=True)
 
 DAY = timedelta(days=1)
 
