@@ -1,7 +1,6 @@
 """An authority's whole life in seconds, and clocks that are wrong."""
 
 import asyncio
-import base64
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -9,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from controlplane.client import Client, ref
+from controlplane.client import Client
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
 from replicas import KINDS, Place, a_place, issuer_served_by, subject_of, until, webhook
@@ -146,30 +145,3 @@ async def test_a_clock_that_jumps_costs_no_call(place: Place) -> None:
     assert steady.authorities is not None
     roots: list[x509.Certificate] = read_certificates(steady.authorities.current.certificate_pem)
     assert roots[0].not_valid_before_utc <= utc_now() < roots[0].not_valid_after_utc
-
-
-async def test_who_cannot_read_the_secret_leaves_what_others_published_and_repairs_what_is_wiped(place: Place) -> None:
-    # Given a replica that serves, and then may not read the Secret any more
-    await place.install()
-    async with place.replica(interval=timedelta(seconds=0.1)) as replica:
-        await until(lambda: replica.injected)
-        own = replica.ca_pem
-        assert own is not None
-        await place.kube.delete(ref("rbac.authorization.k8s.io/v1", "RoleBinding", place.name, place.namespace))
-        await until(lambda: "authority" in replica.figures().failing)
-        # When others publish another CA beside its own, then it leaves that as it is
-        both = own + Authority.create(common_name="next", now=utc_now(), lifetime=DAY).certificate_pem
-        await edit(place, both)
-        await until(lambda: all(found == {"a.example.org": both} for found in replica.bundles.values()))
-        await asyncio.sleep(0.5)
-        assert await place.bundles() == [both, both]
-        # And when that is wiped, then its own is there again
-        await edit(place, b"")
-        await until(lambda: all(found == {"a.example.org": own} for found in replica.bundles.values()))
-        assert await place.bundles() == [own, own]
-
-
-async def edit(place: Place, bundle: bytes) -> None:
-    change = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64.b64encode(bundle).decode()}]
-    for kind in KINDS:
-        await place.kube.patch(place.configuration(kind), change)
