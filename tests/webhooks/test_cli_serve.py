@@ -22,6 +22,7 @@ from click.testing import CliRunner, Result
 from processes import Process, serve
 
 from webhooks.cli import main
+from webhooks.cli.serve import least_drain
 from webhooks.testing import Reply, review
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -354,3 +355,10 @@ async def test_what_peers_get_wrong_on_the_wire_is_one_line_each_without_a_trace
     assert {line["event"] for line in lines} == {"not HTTP", "no verdict", "refused", "draining", "stopped"}
     assert not [line for line in lines if "exception" in line]
     assert all(len(line["why"]) <= 253 for line in lines if line["event"] == "not HTTP")
+
+
+def test_a_stop_takes_its_time_in_a_cluster_alone_unless_told_otherwise() -> None:
+    assert least_drain(None, None) == 5.0
+    assert least_drain(EXAMPLES, None) == 0.0
+    assert least_drain(None, 0.0) == 0.0
+    assert least_drain(EXAMPLES, 2.0) == 2.0
