@@ -63,6 +63,7 @@ OPTIONS = {
     "--head-timeout": ("GPU_WEBHOOKS_HEAD_TIMEOUT", "10.0"),
     "--connection-age": ("GPU_WEBHOOKS_CONNECTION_AGE", "300.0"),
     "--drain-quiet": ("GPU_WEBHOOKS_DRAIN_QUIET", "0.5"),
+    "--drain-least": ("GPU_WEBHOOKS_DRAIN_LEAST", ""),
     "--drain-timeout": ("GPU_WEBHOOKS_DRAIN_TIMEOUT", "20.0"),
     "--log-format": ("GPU_WEBHOOKS_LOG_FORMAT", "json"),
     "--log-level": ("GPU_WEBHOOKS_LOG_LEVEL", "info"),
