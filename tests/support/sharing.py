@@ -7,6 +7,14 @@ from typing import Any, Final, Generic, TypeVar
 from xdist.scheduler import LoadScopeScheduling
 
 _CLUSTER: Final = "tests/cluster"
+_APART: Final = (
+    "tests/cluster/chart/test_chart_install.py",
+    "tests/cluster/policies/test_policy_mutants.py",
+    "tests/cluster/test_no_call_is_lost.py",
+    "tests/cluster/test_survival.py",
+)
+"""Files that take long, and would share no control plane with others or are worth one of their own."""
+_LONGEST_FIRST: Final = (_APART[0], "tests/cluster/controller", *_APART[1:], "tests/cluster/robust")
 T = TypeVar("T")
 _VERSION: Final = re.compile(r"\[(?:.*-)?(1\.\d+)(?:-.*)?\]$")
 
@@ -16,16 +24,28 @@ def unit(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if not file.startswith(_CLUSTER):
         return file
-    folder = file.rpartition("/")[0]
+    place = file if file in _APART else file.rpartition("/")[0]
     version = _VERSION.search(nodeid)
-    return f"{folder} {version[1]}" if version else folder
+    return f"{place} {version[1]}" if version else place
+
+
+def turn(unit: str) -> int:
+    """When a unit's turn comes: what takes longest goes first, so that nobody is left alone with it in the end."""
+    if not unit.startswith(_CLUSTER):
+        return len(_LONGEST_FIRST) + 1
+    place = unit.partition(" ")[0]
+    return _LONGEST_FIRST.index(place) if place in _LONGEST_FIRST else len(_LONGEST_FIRST)
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Hands out units in the order in which they were collected, those on control planes first."""
+    """Hands out units of tests, in turn."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)
+
+    def _assign_work_unit(self, node: object) -> None:
+        self.workqueue.move_to_end(min(self.workqueue, key=turn), last=False)
+        super()._assign_work_unit(node)
 
 
 class ByVersion(Generic[T]):

@@ -20,7 +20,7 @@ from outages import tenants_namespace
 NAMESPACE: Final = "tenant-under-load"
 ONE: Final = "one-gpu"
 TWO: Final = "two-gpus"
-_PAUSE: Final = 0.06
+_PAUSE: Final = 0.08
 _PATIENCE: Final = 20.0
 _BUILT: Final = re.compile(r"load-\d+-[0-9a-f]{8}")
 _HOOK: Final = "virtualmachineinstances.gpu.cozystack.io"

@@ -22,6 +22,7 @@ from click.testing import CliRunner, Result
 from processes import Process, serve
 
 from webhooks.cli import main
+from webhooks.cli.serve import least_drain
 from webhooks.testing import Reply, review
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -62,6 +63,7 @@ OPTIONS = {
     "--head-timeout": ("GPU_WEBHOOKS_HEAD_TIMEOUT", "10.0"),
     "--connection-age": ("GPU_WEBHOOKS_CONNECTION_AGE", "300.0"),
     "--drain-quiet": ("GPU_WEBHOOKS_DRAIN_QUIET", "0.5"),
+    "--drain-least": ("GPU_WEBHOOKS_DRAIN_LEAST", ""),
     "--drain-timeout": ("GPU_WEBHOOKS_DRAIN_TIMEOUT", "20.0"),
     "--log-format": ("GPU_WEBHOOKS_LOG_FORMAT", "json"),
     "--log-level": ("GPU_WEBHOOKS_LOG_LEVEL", "info"),
@@ -354,3 +356,10 @@ async def test_what_peers_get_wrong_on_the_wire_is_one_line_each_without_a_trace
     assert {line["event"] for line in lines} == {"not HTTP", "no verdict", "refused", "draining", "stopped"}
     assert not [line for line in lines if "exception" in line]
     assert all(len(line["why"]) <= 253 for line in lines if line["event"] == "not HTTP")
+
+
+def test_a_stop_takes_its_time_in_a_cluster_alone_unless_told_otherwise() -> None:
+    assert least_drain(None, None) == 5.0
+    assert least_drain(EXAMPLES, None) == 0.0
+    assert least_drain(None, 0.0) == 0.0
+    assert least_drain(EXAMPLES, 2.0) == 2.0

@@ -167,7 +167,7 @@ def serve(catalog: Path | None, **options: Any) -> None:
         plain_port=options["plain_port"],
         connection_age=options["connection_age"],
         quiet=options["drain_quiet"],
-        least_drain=_least_drain(catalog, options["drain_least"]),
+        least_drain=least_drain(catalog, options["drain_least"]),
         longest_drain=options["drain_timeout"],
     )
     allow_open_files(settings.most_connections + MOST_HANDSHAKES + MOST_PROBES + _FILES_BESIDE_CONNECTIONS)
@@ -178,7 +178,7 @@ def serve(catalog: Path | None, **options: Any) -> None:
         raise click.ClickException(str(error)) from None
 
 
-def _least_drain(catalog: Path | None, given: float | None) -> float:
+def least_drain(catalog: Path | None, given: float | None) -> float:
     """Seconds; in a cluster a Service's new endpoints are known everywhere after one or two."""
     if given is not None:
         return given
