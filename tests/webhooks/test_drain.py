@@ -31,11 +31,14 @@ class Tally:
     """What the clients sent and got."""
 
     answered: int = 0
+    at_it: asyncio.Barrier = field(default_factory=lambda: asyncio.Barrier(CLIENTS + 1))
+    """Passed when each client has had its first answer."""
     unanswered: list[str] = field(default_factory=list)
 
 
 async def post_without_pause(port: int, tls: ssl.SSLContext, tally: Tally) -> None:
     """Post on kept connections, on a new one after each that is closed, until nobody listens any more."""
+    at_it = False
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname="127.0.0.1")
@@ -54,6 +57,9 @@ async def post_without_pause(port: int, tls: ssl.SSLContext, tally: Tally) -> No
             assert head.startswith(b"http/1.1 200")
             assert orjson.loads(body)["response"]["allowed"]
             tally.answered += 1
+            if not at_it:
+                await tally.at_it.wait()
+            at_it = True
             closes = b"\r\nconnection: close\r\n" in head
         writer.transport.abort()
 
@@ -71,7 +77,9 @@ async def test_no_request_that_was_sent_goes_unanswered_when_sigterm_comes(tmp_p
         async with serve(*options, "--drain-quiet", "0.1", "--drain-timeout", drain_timeout) as process:
             tls = ssl.create_default_context(cafile=tmp_path / "ca.crt")
             clients = [asyncio.create_task(post_without_pause(process.port, tls, tally)) for _ in range(CLIENTS)]
-            await asyncio.sleep(0.05 + 0.05 * round_number)
+            async with asyncio.timeout(60):
+                await tally.at_it.wait()
+            await asyncio.sleep(0.05 * round_number)
             before = tally.answered
 
             code, _ = await process.stop()

@@ -39,7 +39,7 @@ async def test_what_runs_already_is_counted_by_a_class_that_is_made_later(
     await later.becomes("first", phase="Held", nodeName=node)
     await asyncio.gather(*(later.becomes(name, reason="NoCapacity") for name in ("second", "third")))
     leader = next(one for one in controllers if one.leads)
-    assert leader.metrics["gpu_controller_trespassers"] == 1
+    assert leader.metrics["gpu_controller_trespassers"] >= 1
 
     async def told() -> bool:
         events = await kube.list("events.k8s.io/v1", "Event", namespace)

@@ -23,7 +23,7 @@ SAME: Final = {
 
 
 @pytest.mark.mutants
-@pytest.mark.timeout(120, func_only=True)
+@pytest.mark.timeout(300, func_only=True)
 async def test_a_policy_without_one_of_its_parts_fails_its_table(bare_world: World) -> None:
     # given every policy as it is, and with each of its parts replaced in turn
     world = bare_world
