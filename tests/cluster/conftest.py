@@ -17,7 +17,7 @@ from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST, OLDEST
 from installed import Installed
 from sharing import ByVersion, end_unit
-from waiting import eventually, exists
+from waiting import eventually
 
 CRDS = [*kubevirt.CRDS, *neighbours.CRDS]
 _BUILT = pytest.StashKey[Assets | ControlPlaneError]()
@@ -125,23 +125,19 @@ async def kube(plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def make_namespace(kube: Client, request: pytest.FixtureRequest) -> AsyncIterator[MakeNamespace]:
-    """Makes a namespace, a tenant's unless told otherwise; it is deleted after the test, which nobody waits for."""
-    made: list[str] = []
+def make_namespace(kube: Client, request: pytest.FixtureRequest) -> MakeNamespace:
+    """Makes a namespace, a tenant's unless told otherwise. It stays: deleting one takes hundreds of calls, and the
+    plane goes anyway."""
 
     async def make(*, tenant: bool = True, labels: dict[str, str] | None = None) -> str:
         test = re.sub(r"[^a-z0-9]+", "-", request.function.__name__.removeprefix("test_"))[:40].strip("-")
         name = f"{test}-{next(_numbers)}"
         marks = {**({HOST_LABEL: f"{name}.example.org"} if tenant else {}), **(labels or {})}
         await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": marks}})
-        made.append(name)
         await eventually(lambda: kube.get(ref("v1", "ServiceAccount", "default", name)))
         return name
 
-    yield make
-    for name in made:
-        if await exists(kube, namespace := ref("v1", "Namespace", name)):
-            await kube.delete(namespace)
+    return make
 
 
 @pytest.fixture

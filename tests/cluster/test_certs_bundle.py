@@ -9,13 +9,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from controlplane.client import Client
+from controlplane.client import Client, ref
 from controlplane.plane import ControlPlane
+from controlplane.versions import NEWEST
 from replicas import KINDS, Place, a_place, best_of_three, until, webhook
 from structlog.testing import capture_logs
 from waiting import exists
 
-from certs import ClusterCertificates
+from certs import Authority, ClusterCertificates, utc_now
 from gpu import names
 
 TWO = ("a.example.org", "b.example.org")
@@ -105,6 +106,35 @@ async def test_another_bundle_in_the_place_of_ours_is_replaced(place: Place) -> 
         took = await best_of_three(measure)
         print(f"\nanother bundle: right again after {took * 1000:.0f} ms")
         assert took < 1
+
+
+@pytest.mark.parametrize("plane", [NEWEST], indirect=True)
+async def test_a_replica_that_cannot_read_the_secret_leaves_what_others_published(place: Place) -> None:
+    # Given a replica whose bundle is in, and that may read the Secret no more
+    await place.install(*TWO)
+    async with place.replica(interval=timedelta(seconds=0.2)) as replica:
+        await have_it(place, replica, webhooks=4)
+        await place.kube.delete(ref("rbac.authorization.k8s.io/v1", "RoleBinding", place.name, place.namespace))
+        await until(lambda: replica.failures)
+        # When another one publishes an authority beside the one that both know
+        newcomer = Authority.create(common_name="newcomer", now=utc_now(), lifetime=timedelta(days=1))
+        published = (replica.ca_pem or b"") + newcomer.certificate_pem
+        for kind in KINDS:
+            value = base64.b64encode(published).decode()
+            paths = [f"/webhooks/{number}/clientConfig/caBundle" for number in range(len(TWO))]
+            edits = [{"op": "replace", "path": path, "value": value} for path in paths]
+            await place.kube.patch(place.configuration(kind), edits)
+        # Then that stays, round after round
+        before = replica.failures
+        await until(lambda: replica.failures > before + 2)
+        assert await place.bundles() == [published] * 4
+        # And what has no authority at all is still put right
+        for kind in KINDS:
+            edit = [{"op": "replace", "path": "/webhooks/1/clientConfig/caBundle", "value": ""}]
+            await place.kube.patch(place.configuration(kind), edit)
+        async with asyncio.timeout(10):
+            while not all(await place.bundles()):  # noqa: ASYNC110 - the API server is asked
+                await asyncio.sleep(0.05)
 
 
 async def test_a_chart_applied_again_leaves_the_bundle_alone(place: Place) -> None:

@@ -8,13 +8,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 _CLUSTER: Final = "tests/cluster"
 _APART: Final = (
-    "tests/cluster/chart/test_chart_install.py",
     "tests/cluster/policies/test_policy_mutants.py",
     "tests/cluster/test_no_call_is_lost.py",
     "tests/cluster/test_survival.py",
 )
 """Files that take long, and would share no control plane with others or are worth one of their own."""
-_LONGEST_FIRST: Final = (_APART[0], "tests/cluster/controller", *_APART[1:], "tests/cluster/robust")
+_LONGEST_FIRST: Final = ("tests/cluster/install", "tests/cluster/controller", "tests/cluster/chart", *_APART)
 T = TypeVar("T")
 _VERSION: Final = re.compile(r"\[(?:.*-)?(1\.\d+)(?:-.*)?\]$")
 

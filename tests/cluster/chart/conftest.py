@@ -1,5 +1,6 @@
 """Control planes that the chart's tests have for themselves: its webhook configurations have one name in a cluster."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from controlplane.calls import call
 from controlplane.client import Client
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST, OLDEST
+from policies.force import until_taken_up
 from promtool import NoPromtoolError
 from promtool import promtool as promtool_of_machine
 from recorder import Recorder, recording
@@ -66,7 +68,13 @@ def recorder(plane: ControlPlane) -> Iterator[Recorder]:
             # The policies would refuse some of what the pair is asked about here, before it is asked.
             bindings = f"{plane.url}/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
             call("DELETE", bindings, token=plane.token, tls=plane.tls)
+            asyncio.run(_taken_up(plane))
             yield calls
+
+
+async def _taken_up(plane: ControlPlane) -> None:
+    async with plane.client() as kube:
+        await until_taken_up(kube)
 
 
 @pytest.fixture

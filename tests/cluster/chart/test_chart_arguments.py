@@ -35,5 +35,5 @@ def test_every_argument_is_one_that_the_command_has(plane: ControlPlane, kind: s
     for command, *given in found:
         known = main.commands[command]
         # An option that it does not have, or a value that it does not take, is raised.
-        context = known.make_context(command, given, parent=click.Context(main))
+        context = known.make_context(command, given, parent=click.Context(main, **main.context_settings))
         assert context.params.get("kubevirt_namespace", "kubevirt") == "kubevirt"

@@ -38,7 +38,8 @@ def test_the_one_key_is_mounted_where_the_service_reads_it(
 
     [container] = found["containers"]
     command, *arguments = container["args"]
-    told = main.commands[command].make_context(command, arguments, parent=click.Context(main)).params
+    above = click.Context(main, **main.context_settings)
+    told = main.commands[command].make_context(command, arguments, parent=above).params
     assert (str(told["client_ca_file"]), list(told["client_names"])) == (FILE, names)
     [mount] = container["volumeMounts"]
     assert mount == {"name": "client-ca", "mountPath": FILE.removesuffix("/ca.crt"), "readOnly": True}

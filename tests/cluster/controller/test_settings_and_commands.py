@@ -73,6 +73,8 @@ async def test_a_class_that_is_renamed_or_deleted_leaves_every_name_that_it_sold
 ) -> None:
     offer = ref(API_VERSION, "GPUClass", pool.name)
     names = [pool.resource]
+    # What a class sold before anybody saw it, it never sold.
+    await eventually(lambda: _lists(kube, pool.resource))
 
     async def rename(number: int) -> None:
         names.append(f"{pool.resource}-{number}")
