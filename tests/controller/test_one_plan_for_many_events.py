@@ -218,13 +218,13 @@ async def test_a_plan_that_fails_is_told_once_and_made_again() -> None:
 
             async def failed_often() -> bool:
                 failed = it.metrics.registry.get_sample_value("gpu_controller_plans_total", {"outcome": "failed"})
-                return (failed or 0) > 2
+                return bool(failed and failed > 2)
 
             await eventually(failed_often)
             it.planner.make = nothing
 
             async def well_again() -> bool:
-                return logs[-1]["event"] == "GPUs are held again"
+                return bool(logs[-1]["event"] == "GPUs are held again")
 
             await eventually(well_again)
 
