@@ -1,19 +1,23 @@
 """What tests have in common: which of them stay in one process, and control planes that they share."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from controlplane.versions import NEWEST
 from xdist.scheduler import LoadScopeScheduling
 
 _CLUSTER: Final = "tests/cluster"
-_APART: Final = (
-    "tests/cluster/policies/test_policy_mutants.py",
-    "tests/cluster/test_no_call_is_lost.py",
-    "tests/cluster/test_survival.py",
-)
-"""Files that take long, and would share no control plane with others or are worth one of their own."""
-_LONGEST_FIRST: Final = ("tests/cluster/install", "tests/cluster/controller", "tests/cluster/chart", *_APART)
+_APART: Final = ("tests/cluster/policies/test_policy_mutants.py", "tests/cluster/test_survival.py")
+"""Files that take long and share no control plane with others."""
+_INSTALLED: Final = f"tests/cluster/story {NEWEST}"
+_WITH: Final[Mapping[str, str]] = {
+    f"tests/cluster/controller {NEWEST}": "tests/cluster/controller",
+    f"tests/cluster/robust {NEWEST}": _INSTALLED,
+    "tests/cluster/test_no_call_is_lost.py": _INSTALLED,
+}
+"""Whose tests stand on what others stand on too, and on what."""
+_LONGEST_FIRST: Final = ("tests/cluster/chart", "tests/cluster/controller", "tests/cluster/story", *_APART)
 T = TypeVar("T")
 _VERSION: Final = re.compile(r"\[(?:.*-)?(1\.\d+)(?:-.*)?\]$")
 
@@ -23,9 +27,10 @@ def unit(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if not file.startswith(_CLUSTER):
         return file
-    place = file if file in _APART else file.rpartition("/")[0]
+    place = file if file in (*_APART, *_WITH) else file.rpartition("/")[0]
     version = _VERSION.search(nodeid)
-    return f"{place} {version[1]}" if version else place
+    found = f"{place} {version[1]}" if version else place
+    return _WITH.get(found, found)
 
 
 def turn(unit: str) -> int:
