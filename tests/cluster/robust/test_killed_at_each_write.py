@@ -104,7 +104,7 @@ async def test_killed_at_each_write_in_turn_the_next_one_comes_to_the_same_end(
     assert writes > 25
     fates = [Fate(write=1, taken=False)]
     fates += [Fate(write=number) for number in range(1, writes + 1)]
-    fates += [Fate(write=number, killed=False) for number in (writes // 2,)]
+    fates.append(Fate(write=writes // 2, killed=False))
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(fate: Fate) -> bool:
