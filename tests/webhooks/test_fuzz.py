@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from webhooks.testing import Pair
 
-CASES = 3000
+CASES = 2000
 SEED = 20261101
 
 

@@ -24,7 +24,8 @@ async def place(kube: Client) -> None:
 
 
 def notes(plane: ControlPlane, values: Mapping[str, Any]) -> str:
-    return " ".join(helm(plane, "install", values, "--dry-run=server", "--take-ownership").split())
+    said = helm(plane, "install", values, "--dry-run=server", "--take-ownership")
+    return " ".join(said.partition("NOTES:")[2].split())
 
 
 async def label(kube: Client, labels: Mapping[str, str]) -> None:

@@ -15,9 +15,9 @@ from controlplane.versions import NEWEST, OLDEST
 from gpukinds import API_VERSION, GROUP
 from hooks import jobs_run
 from installed import RELEASE, Installed
-from machines import DEVICE_REFERENCE, launcher, migration, vm
+from machines import DEVICE_REFERENCE, device, launcher, migration, vm
 from pooled import Pool, pinned
-from refusals import refused
+from refusals import known, refused
 from waiting import eventually, exists, gone
 
 RECORD_KINDS = [crd for crd in neighbours.CRDS if crd["spec"]["group"] == "cozystack.io"]
@@ -154,6 +154,8 @@ async def test_names_stay_published_and_a_class_goes_with_its_last_device(kube: 
     await kube.delete(settings)
     await eventually(whole, seconds=5)
     await kube.delete(offer)
+    late = device(pool.namespace, "late", of=pool.name)
+    await known(lambda: pool.tenant.kube.create(late, dry_run=True))
     refusal = await refused(pool.order("late"))
     assert "being deleted" in refusal.said
     assert await exists(kube, offer)
