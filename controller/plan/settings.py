@@ -33,7 +33,11 @@ def known(state: State) -> frozenset[str]:
 
 
 def settings_writes(state: State) -> Iterator[Write]:
-    """The names are kept on the Lease, and the ConfigMap is made whole whenever it is lost or edited."""
+    """The names are kept on the Lease, and the ConfigMap is made whole whenever it is lost or edited.
+
+    The Lease comes first: a name that was published and is remembered nowhere would be free again as soon as its class
+    sells another.
+    """
     names_known = ",".join(sorted(known(state)))
     lease = state.remembered
     if lease is not None and (lease.known is None or ",".join(sorted(lease.known)) != names_known):
@@ -44,8 +48,9 @@ def settings_writes(state: State) -> Iterator[Write]:
             name=lease.name,
             body={"metadata": {"annotations": {names.RESOURCE_NAMES: names_known}}},
             version=lease.version,
-            why="the names that were ever published are remembered",
+            why="the names that are to be published are remembered",
         )
+        return
     yield from _published(state, names_known)
 
 

@@ -136,6 +136,21 @@ def test_a_write_on_the_lease_is_made_only_on_what_was_read(world: World) -> Non
     assert "nvidia.com/new" not in lease["metadata"]["annotations"]["gpu.cozystack.io/resource-names"]
 
 
+def test_what_was_published_stays_though_its_class_sells_another_before_the_lease_has_it(world: World) -> None:
+    world.gpu_class("new", resource="nvidia.com/new")
+    planned = world.plan()
+    # The Lease is renewed in between, so that what is to be remembered there is not written.
+    world.api.patch(kinds.LEASES, world.config.lease, {"spec": {"holderIdentity": "x"}}, RELEASE)
+    world.apply(write for write in planned.writes if write.kind in (kinds.LEASES, kinds.CONFIG_MAPS))
+    before = set(published(world)["resourceNames"].split(","))
+    newer = {"spec": {"source": {"devicePlugin": {"resourceName": "nvidia.com/newer"}}}}
+    world.api.patch(kinds.GPU_CLASSES, "new", newer)
+
+    world.run()
+
+    assert set(published(world)["resourceNames"].split(",")) >= before | {"nvidia.com/newer"}
+
+
 def test_a_renewal_of_the_lease_is_no_news(world: World) -> None:
     before = world.state().remembered
     world.api.patch(kinds.LEASES, world.config.lease, {"spec": {"renewTime": "x"}}, RELEASE)

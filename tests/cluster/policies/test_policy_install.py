@@ -115,7 +115,10 @@ async def test_where_no_class_is_there_orders_go_on_because_the_binding_says_so(
     # when the binding says the opposite
     await world.kube.patch(binding, {"spec": strict["spec"]})
     await until_in_force(world)
+
     # then it is refused
-    found = await world.verdict(orders("h200"))
-    assert found.policy == POLICY
-    assert "no params found" in found.message
+    async def refused() -> bool:
+        found = await world.verdict(orders("h200"))
+        return found.policy == POLICY and "no params found" in found.message
+
+    await eventually(refused)
