@@ -25,8 +25,8 @@ from gpu.errors import CatalogError
 from gpu.template import DeviceTemplate
 
 RIGHT_AGAIN = 20.0
-"""Seconds within which memory is right again once the API server is ready, where other tests take the processor. How soon
-it is where they leave some is in test_survival.py: five."""
+"""Seconds within which memory is right again once the API server is ready, where other tests take the processor. Five
+are enough where they leave some: see test_survival.py."""
 
 
 async def within(seconds: float, look: Callable[[], object]) -> float:
