@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
@@ -14,6 +13,7 @@ from certs.checks import check_usable
 from certs.context import ServingContext
 from certs.errors import CertificateError
 from certs.figures import Figures, life
+from certs.keeping import Keeping
 from certs.troubles import Part, Troubles
 from gpu.clock import Clock, utc_now
 
@@ -27,7 +27,7 @@ _TRIES: Final = 3
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class FileCertificates:
+class FileCertificates(Keeping):
     """The pair of a certificate's file (PEM: the leaf, then its chain) and a key's, read again when they change.
 
     `async with` it, or `start` and `stop` it. Give `serving.context` to the server at once: handshakes are refused
@@ -56,7 +56,6 @@ class FileCertificates:
         self._renewed_at: datetime | None = None
         self._troubles = Troubles([Part.FILES])
         self._why = ""
-        self._task: asyncio.Task[NoReturn] | None = None
 
     @property
     def serving(self) -> ServingContext:
@@ -93,23 +92,10 @@ class FileCertificates:
     async def start(self) -> None:
         """Look once, and go on looking in a task of its own."""
         self.look()
-        self._task = asyncio.create_task(self._keep())
+        await super().start()
 
-    async def stop(self) -> None:
-        """End that task. The context goes on serving what it has."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def _keep(self) -> NoReturn:
+    async def keep(self) -> NoReturn:
+        """Look again and again until cancelled; `start` runs it."""
         while True:
             await asyncio.sleep(self._interval)
             self.look()

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
@@ -16,6 +16,7 @@ from certs.context import ServingContext
 from certs.errors import CertificateError, NotInstalled
 from certs.figures import Figures, life
 from certs.injector import Injector
+from certs.keeping import Keeping
 from certs.renewal import check_lifetimes
 from certs.rotation import Trust, signing
 from certs.shared import SharedAuthorities
@@ -48,7 +49,7 @@ def service_names(service: str, namespace: str) -> list[str]:
     return [f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", f"{service}.{namespace}"]
 
 
-class ClusterCertificates:
+class ClusterCertificates(Keeping):
     """One replica's serving certificate, and its part in the life of the authority and the bundle.
 
     `async with` it, or `start` and `stop` it. Give `serving.context` to the server at once: handshakes are refused
@@ -98,7 +99,6 @@ class ClusterCertificates:
         self._troubles = Troubles([Part.AUTHORITY, Part.BUNDLE, Part.CERTIFICATE])
         self._watched = [(SECRETS, secret, namespace), *((kind, name, "") for kind, name in configurations.items())]
         self._looked = asyncio.Event()
-        self._task: asyncio.Task[NoReturn] | None = None
 
     @property
     def serving(self) -> ServingContext:
@@ -172,24 +172,10 @@ class ClusterCertificates:
 
     async def start(self) -> None:
         """Begin to keep everything right, in a task of its own; what can be had within 2 s is there afterwards."""
-        self._task = asyncio.create_task(self.keep())
+        await super().start()
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_ROUND):
                 await self._looked.wait()
-
-    async def stop(self) -> None:
-        """End that task. The context goes on serving what it has."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     async def keep(self) -> NoReturn:
         """Round after round until cancelled; `start` runs it."""
