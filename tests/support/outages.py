@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from actors import HOST_LABEL, VIRT_CONTROLLER, bind_pod
+from actors import HOST_LABEL, VIRT_CONTROLLER, Tenant, admin_binding, bind_pod
 from controlplane.client import Answer, Client, Object, ref
 from gpukinds import H200, hold
 from machines import device, launcher, plain_pod, vmi
@@ -26,6 +26,16 @@ _numbers = itertools.count(1)
 def fresh(make: Callable[..., dict[str, Any]], namespace: str, **options: Any) -> dict[str, Any]:
     """A new object, under a name that there was not before."""
     return make(namespace, f"try-{next(_numbers)}", **options)
+
+
+async def new_tenant(kube: Client, name: str, *, test: str) -> Tenant:
+    """A tenant in a namespace of this name, which stays: deleting one takes hundreds of calls, and the plane goes."""
+    namespace = await tenants_namespace(kube, name, test=test)
+    user = f"{namespace}-user"
+    await kube.create(admin_binding(namespace, user))
+    tenant = Tenant(namespace=namespace, user=user, kube=kube.as_(user))
+    await eventually(tenant.may_act)
+    return tenant
 
 
 async def made(kube: Client, make: Callable[..., dict[str, Any]], namespace: str, **options: Any) -> Answer:

@@ -4,15 +4,14 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import pytest
-from actors import Tenant, admin_binding
+from actors import Tenant
 from controlled import SHORT, Controller
 from controlplane.client import Client
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
 from installed import Installed
-from outages import tenants_namespace
+from outages import new_tenant
 from pooled import Pool
-from waiting import eventually
 
 _numbers = itertools.count(1)
 
@@ -66,12 +65,7 @@ async def kube(plane: ControlPlane) -> AsyncIterator[Client]:
 @pytest.fixture
 async def tenant(kube: Client, request: pytest.FixtureRequest) -> Tenant:
     """A tenant. Its namespace stays: deleting one takes hundreds of calls, and the plane goes anyway."""
-    namespace = await tenants_namespace(kube, f"tenant-{next(_numbers)}", test=request.node.name)
-    user = f"{namespace}-user"
-    await kube.create(admin_binding(namespace, user))
-    tenant = Tenant(namespace=namespace, user=user, kube=kube.as_(user))
-    await eventually(tenant.may_act)
-    return tenant
+    return await new_tenant(kube, f"tenant-{next(_numbers)}", test=request.node.name)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+from controlplane.client import Object
 from policies.callers import TENANT
 from policies.cases import Case
 from policies.force import enforce, put_into_force, until_in_force
@@ -29,6 +30,16 @@ async def becomes(world: World, class_name: str, verdict: Verdict) -> None:
     await eventually(is_so, seconds=40)
 
 
+async def in_force(world: World) -> Object:
+    """Have the kinds, and this policy alone in force; gives its binding."""
+    await world.make_namespaces()
+    await world.grant()
+    await asyncio.to_thread(install_crds, world.plane)
+    policy, binding = policies_of(world.plane)[POLICY]
+    await put_into_force(world, [policy], [binding])
+    return binding
+
+
 async def test_policies_that_come_before_the_kinds_heal_by_themselves(bare_world: World) -> None:
     # given the policies, and no GPUClass nor GPUDevice as a kind
     world = bare_world
@@ -47,11 +58,7 @@ async def test_policies_that_come_before_the_kinds_heal_by_themselves(bare_world
 async def test_orders_are_judged_by_each_of_many_classes_and_by_a_class_that_was_made_again(bare_world: World) -> None:
     # given no class, then fifty, one of which is being deleted
     world = bare_world
-    await world.make_namespaces()
-    await world.grant()
-    await asyncio.to_thread(install_crds, world.plane)
-    policy, binding = policies_of(world.plane)[POLICY]
-    await put_into_force(world, [policy], [binding])
+    await in_force(world)
     await becomes(world, "class-7", Verdict())
     classes = [gpu_class(f"class-{at}", finalizers=(names.CLASS_FINALIZER,)) for at in range(50)]
     await create_all(world.kube, classes)
@@ -81,11 +88,7 @@ async def test_orders_are_judged_by_each_of_many_classes_and_by_a_class_that_was
 async def test_orders_of_the_only_class_are_judged_by_it(bare_world: World) -> None:
     # given one class alone
     world = bare_world
-    await world.make_namespaces()
-    await world.grant()
-    await asyncio.to_thread(install_crds, world.plane)
-    policy, binding = policies_of(world.plane)[POLICY]
-    await put_into_force(world, [policy], [binding])
+    await in_force(world)
     only = await world.kube.create(gpu_class("only", finalizers=(names.CLASS_FINALIZER,)))
     # then it takes orders, and those of another are not its business
     await becomes(world, "only", Verdict())
@@ -104,12 +107,8 @@ async def test_orders_of_the_only_class_are_judged_by_it(bare_world: World) -> N
 async def test_where_no_class_is_there_orders_go_on_because_the_binding_says_so(bare_world: World) -> None:
     # given no class
     world = bare_world
-    await world.make_namespaces()
-    await world.grant()
-    await asyncio.to_thread(install_crds, world.plane)
-    policy, binding = policies_of(world.plane)[POLICY]
     # then an order is let in while there is none, by the binding as it is
-    await put_into_force(world, [policy], [binding])
+    binding = await in_force(world)
     await becomes(world, "h200", Verdict())
     strict = {**binding, "spec": {**binding["spec"], "paramRef": {"selector": {}, "parameterNotFoundAction": "Deny"}}}
     # when the binding says the opposite

@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from actors import VIRT_CONTROLLER, VIRT_HANDLER, Tenant, admin_binding
+from actors import VIRT_CONTROLLER, VIRT_HANDLER, Tenant
 from controlplane.client import Client
 from controlplane.plane import ControlPlane
 from installed import Installed
-from outages import tenants_namespace
+from outages import new_tenant
 from refusals import Call, Calls, webhook_calls
-from waiting import eventually
 
 _numbers = itertools.count(1)
 
@@ -25,12 +24,7 @@ def plane(installed: Installed) -> ControlPlane:
 @pytest.fixture
 async def tenant(kube: Client, request: pytest.FixtureRequest) -> Tenant:
     """A tenant, as elsewhere. Its namespace stays: deleting one takes hundreds of calls, and the planes go anyway."""
-    namespace = await tenants_namespace(kube, f"tenant-{next(_numbers)}", test=request.node.name)
-    user = f"{namespace}-user"
-    await kube.create(admin_binding(namespace, user))
-    tenant = Tenant(namespace=namespace, user=user, kube=kube.as_(user))
-    await eventually(tenant.may_act)
-    return tenant
+    return await new_tenant(kube, f"tenant-{next(_numbers)}", test=request.node.name)
 
 
 @pytest.fixture
