@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import ssl
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ class ControlPlane:
 
     ``apiserver_flags`` and ``controller_manager_flags`` are added to those of ``commands``; ``audit`` has every request
     logged (see ``audit_events``). ``crds`` are created before the controller manager starts: garbage collector and
-    quota controller know the kinds that were there when they started, and look for others every 30 s only.
+    quota controller know the kinds that were there when they started, and look for others every 30 s only. ``origin``
+    is what another one kept (see ``keep``), to start from instead; its kinds are there then.
 
     What starts, stops or runs something blocks: call it with ``asyncio.to_thread`` where a loop must go on.
     """
@@ -48,6 +50,7 @@ class ControlPlane:
         apiserver_flags: Sequence[str] = (),
         controller_manager_flags: Sequence[str] = (),
         crds: Sequence[Mapping[str, Any]] = (),
+        origin: Path | None = None,
     ) -> None:
         self.directory = directory
         self.version = version
@@ -56,6 +59,7 @@ class ControlPlane:
         self._apiserver_flags = list(apiserver_flags)
         self._controller_manager_flags = list(controller_manager_flags)
         self._crds = list(crds)
+        self._origin = origin
         self._port, self._etcd_port, self._controllers_port = free_port(), free_port(), free_port()
         self._tokens = {user: secrets.token_urlsafe(24) for user, _ in (ADMIN, _CONTROLLER_MANAGER)}
         self.apiserver: Program | None = None
@@ -127,9 +131,12 @@ class ControlPlane:
             write_key_pair(self.directory)
             write_identity(self.directory)
             self._write_tokens()
+            if self._origin:
+                _copy(self._origin, self._data)
             self.start_etcd()
             self.start_apiserver()
-            self._create_crds()
+            if not self._origin:
+                self._create_crds()
             self.start_controller_manager()
         except BaseException:
             self.stop()
@@ -141,11 +148,29 @@ class ControlPlane:
         for program in (self.controller_manager, self.apiserver, self.etcd):
             if program:
                 program.kill()
-        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
+        shutil.rmtree(self._data, ignore_errors=True)
+
+    def keep(self, at: Path) -> None:
+        """Keep a copy of all that is stored now, to be the ``origin`` of others of this version; nothing is done where
+        something is kept already.
+
+        etcd stands still meanwhile: what it has written by then is what a crash would leave, from which it starts.
+        """
+        new = at.with_name(f"{at.name}-{secrets.token_hex(4)}")
+        if self.etcd:
+            os.kill(self.etcd.pid, signal.SIGSTOP)
+            try:
+                _copy(self._data, new)
+            finally:
+                os.kill(self.etcd.pid, signal.SIGCONT)
+        try:
+            new.rename(at)
+        except OSError:  # somebody else was faster
+            shutil.rmtree(new)
 
     def start_etcd(self) -> None:
         log = self.directory / "etcd.log"
-        command = commands.etcd(self._assets.etcd, self.directory / "etcd", port=self._etcd_port, peer_port=free_port())
+        command = commands.etcd(self._assets.etcd, self._data, port=self._etcd_port, peer_port=free_port())
         self.etcd = Program(command, log=log)
         self.etcd.wait_until(lambda: answers(f"{self.etcd_url}/health"))
 
@@ -248,6 +273,10 @@ class ControlPlane:
 
     # Within
 
+    @property
+    def _data(self) -> Path:
+        return self.directory / "etcd"
+
     def _write_tokens(self) -> None:
         users = (ADMIN, _CONTROLLER_MANAGER)
         lines = [f'{self._tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in users]
@@ -278,6 +307,11 @@ class ControlPlane:
         except ssl.SSLError:  # it is still writing its certificate
             return False
         return answers(f"{self.url}/readyz", token=self.token, tls=tls)
+
+
+def _copy(data: Path, to: Path) -> None:
+    """Copy what etcd stored, without the space that it holds ready."""
+    subprocess.run(["cp", "--recursive", "--sparse=always", data, to], check=True)  # noqa: S607 - coreutils, by PATH
 
 
 def _is_served(crd: Mapping[str, Any]) -> bool:
