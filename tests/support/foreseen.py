@@ -14,6 +14,7 @@ Outcome: TypeAlias = Literal["right", "wrong", "behind", "undecided", "not asked
 ``not asked``: the API server itself did not take the call."""
 
 _OURS: Final = 'admission webhook "'
+_CALLED: Final = (_OURS, "calling webhook")
 _UNDECIDED: Final = "this can't be decided now"
 _NOT_TAKEN: Final = frozenset({429, 500, 503, 504})
 """What the API server answers by itself while it starts or stops."""
@@ -99,7 +100,7 @@ def compared(wanted: Verdict, answer: Answer, *, changed: bool) -> Outcome:
 def not_taken(refusal: APIError) -> bool:
     """Whether the API server refuses the call by itself, for what is worth another try. That it could not call the
     webhook is not such a thing."""
-    if "webhook" in refusal.message:
+    if any(called in refusal.message for called in _CALLED):
         return False
     return refusal.code in _NOT_TAKEN or (refusal.code == 403 and _NO_ROLES_YET in refusal.message)
 
