@@ -233,7 +233,7 @@ POST = 'failed to call webhook: Post "https://gpu-webhooks.gpu-system.svc:443/mu
         ("dial tcp 10.96.0.7:443: i/o timeout", True),
         ("dial tcp 10.96.0.7:443: connect: connection timed out", True),
         ("dial tcp 10.96.0.7:443: connect: no route to host", True),
-        ("dial tcp 10.96.0.7:443: connect: connection refused", False),
+        ("dial tcp 10.96.0.7:443: connect: connection refused", True),
         ("tls: failed to verify certificate: x509: certificate signed by unknown authority", False),
     ],
 )

@@ -24,11 +24,12 @@ OLDEST: Final = (1, 34)
 _SOON: Final = timedelta(days=7)
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _UNREACHED: Final = re.compile(
-    r"failed calling webhook .*(deadline exceeded|i/o timeout|dial timeout|timed out|no route)"
+    "failed calling webhook .*(deadline exceeded|i/o timeout|dial timeout|timed out|no route|connection refused)"
 )
 _OPEN: Final = (
-    "let the API server in: a NetworkPolicy that misses it (the chart's networkPolicy.admissionCIDRs, or another one "
-    "of the release's namespace), a firewall before admission.port; else the service is stuck, see its log"
+    "is a replica ready? Then something shuts the API server out: a network policy that misses it (the chart's "
+    "networkPolicy.admissionCIDRs, or another one of that namespace), or a firewall before admission.port; else the "
+    "service is stuck, see its log"
 )
 _INSTALL: Final = "install the chart, or look at what its release says: helm status"
 
