@@ -14,10 +14,13 @@ from controlplane.versions import OLDEST
 
 NAME: Final = "gpu-webhooks"
 NAMESPACE: Final = "gpu-system"
+CALLERS: Final[Mapping[str, Any]] = {"networkPolicy": {"admissionCIDRs": ["10.0.0.0/8"]}}
+"""Who may call the service: the chart has to be told, so every release is, whose values say nothing of it."""
 EVERYTHING: Final[Mapping[str, Any]] = {
     "networkPolicy": {
         "enabled": True,
         "admissionCIDRs": ["10.0.0.0/8", "fd00::/8"],
+        "admissionPods": [{"namespace": "kube-system", "labels": {"k8s-app": "konnectivity-agent"}}],
         "metricsNamespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -55,7 +58,7 @@ _rendered: dict[str, str] = {}
 @contextmanager
 def _file(values: Mapping[str, Any]) -> Iterator[str]:
     with NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(values, file)
+        json.dump({**CALLERS, **values}, file)
         file.flush()
         yield file.name
 

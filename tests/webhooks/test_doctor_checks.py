@@ -222,6 +222,32 @@ def test_what_is_amiss_is_said_with_what_to_do(changes: dict[str, Any], level: s
     assert matching[0].todo
 
 
+POST = 'failed to call webhook: Post "https://gpu-webhooks.gpu-system.svc:443/mutate?timeout=5s": '
+
+
+@pytest.mark.parametrize("probe", ["rewritten", "raw"])
+@pytest.mark.parametrize(
+    ("ended", "unreached"),
+    [
+        ("context deadline exceeded", True),
+        ("dial tcp 10.96.0.7:443: i/o timeout", True),
+        ("dial tcp 10.96.0.7:443: connect: connection timed out", True),
+        ("dial tcp 10.96.0.7:443: connect: no route to host", True),
+        ("dial tcp 10.96.0.7:443: connect: connection refused", True),
+        ("tls: failed to verify certificate: x509: certificate signed by unknown authority", False),
+    ],
+)
+def test_an_api_server_that_does_not_reach_the_service_is_told_of_network_policies(
+    probe: str, ended: str, *, unreached: bool
+) -> None:
+    message = f'Internal error occurred: failed calling webhook "virtualmachineinstances.{names.GROUP}": {POST}{ended}'
+
+    [finding] = ill(**{probe: refused(message, code=500)})
+
+    assert (finding.level, ended in finding.seen) == (FAILURE, True)
+    assert ("networkPolicy.admissionCIDRs" in finding.todo) is unreached
+
+
 @pytest.mark.parametrize(
     ("message", "by"),
     [

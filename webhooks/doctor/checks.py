@@ -23,6 +23,14 @@ OLDEST: Final = (1, 34)
 
 _SOON: Final = timedelta(days=7)
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_UNREACHED: Final = re.compile(
+    "failed calling webhook .*(deadline exceeded|i/o timeout|dial timeout|timed out|no route|connection refused)"
+)
+_OPEN: Final = (
+    "is a replica ready? Then something shuts the API server out: a network policy that misses it (the chart's "
+    "networkPolicy.admissionCIDRs, or another one of that namespace), or a firewall before admission.port; else the "
+    "service is stuck, see its log"
+)
 _INSTALL: Final = "install the chart, or look at what its release says: helm status"
 
 
@@ -194,7 +202,8 @@ def _rewritten(found: Evidence) -> Iterator[Finding]:
     if isinstance(found.rewritten, ApiError) and _not_allowed(found.rewritten):
         yield Finding.warning(subject, found.rewritten.message, "run as somebody who may create VMIs there")
     elif isinstance(found.rewritten, Exception):
-        yield Finding.failure(subject, f"was refused: {found.rewritten}", "do what it says; else see the service's log")
+        todo = _todo(found.rewritten, otherwise="do what it says; else see the service's log")
+        yield Finding.failure(subject, f"was refused: {found.rewritten}", todo)
     else:
         spec = VMISpec.read(found.rewritten)
         granted = [entry.get("deviceName") for entry in spec.gpus] == [found.probed.resource_name]
@@ -219,9 +228,15 @@ def _raw(found: Evidence) -> Iterator[Finding]:
     elif isinstance(found.raw, ApiError) and _not_allowed(found.raw):
         yield Finding.warning(subject, found.raw.message, "run as somebody who may create VMIs there")
     elif str(found.probed.resource_name) not in str(found.raw):
-        yield Finding.failure(subject, f"was refused, but not as a raw name: {found.raw}", "see the service's log")
+        todo = _todo(found.raw, otherwise="see the service's log")
+        yield Finding.failure(subject, f"was refused, but not as a raw name: {found.raw}", todo)
     else:
         yield Finding.ok(subject, f"was refused{_by(str(found.raw))}")
+
+
+def _todo(error: Exception, *, otherwise: str) -> str:
+    """What to do about a dry run that failed: the API server may not have reached the service at all."""
+    return _OPEN if _UNREACHED.search(str(error)) else otherwise
 
 
 def _by(message: str) -> str:

@@ -1,12 +1,14 @@
 """The authorities of callers' certificates, as the chart hands them to the service."""
 
+import shlex
 from typing import Any
 
 import click
 import pytest
+from chartvalues import CHART
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
-from release import rendered
+from release import helm, rendered
 
 from webhooks.cli import main
 
@@ -44,6 +46,19 @@ def test_the_one_key_is_mounted_where_the_service_reads_it(
     [mount] = container["volumeMounts"]
     assert mount == {"name": "client-ca", "mountPath": FILE.removesuffix("/ca.crt"), "readOnly": True}
     assert found["volumes"] == [{"name": "client-ca", **source}]
+
+
+def test_a_release_gets_rid_of_it_as_the_page_says(plane: ControlPlane) -> None:
+    text = (CHART.parents[1] / "docs" / "client-certificates.md").read_text().replace("\\\n", " ")
+    [command] = [line for line in text.splitlines() if line.startswith("helm upgrade") and "configMapName= " in line]
+    flags = command.partition("--reset-then-reuse-values")[2]
+    installed = {"networkPolicy": {}, "clientCA": {"configMapName": "authorities", "names": ["kube-apiserver"]}}
+
+    said = helm(plane, "template", installed, *shlex.split(flags), "--kube-version", f"{NEWEST}.0")
+
+    assert "serve" in said
+    assert "--client" not in said
+    assert "kind: NetworkPolicy" not in said
 
 
 def test_without_one_nothing_is_mounted_and_nobody_is_asked(plane: ControlPlane) -> None:

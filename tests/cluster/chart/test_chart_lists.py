@@ -17,9 +17,17 @@ def _of_pods(objects: Sequence[dict[str, Any]], field: str) -> list[Any]:
     return [pod[field] for spec in specs if field in (pod := spec.get("template", {}).get("spec", spec))]
 
 
-def _cidrs(objects: Sequence[dict[str, Any]]) -> list[Any]:
+def _callers(objects: Sequence[dict[str, Any]]) -> list[Any]:
+    """Who may call the admission port, as the values say it."""
     [policy] = [obj for obj in objects if obj["kind"] == "NetworkPolicy"]
-    return [[part["ipBlock"]["cidr"] for part in policy["spec"]["ingress"][0]["from"]]]
+    return [[_caller(peer) for peer in policy["spec"]["ingress"][0]["from"]]]
+
+
+def _caller(peer: Mapping[str, Any]) -> Any:
+    if "ipBlock" in peer:
+        return peer["ipBlock"]["cidr"]
+    [namespace] = peer["namespaceSelector"]["matchLabels"].values()
+    return {"namespace": namespace, "labels": peer["podSelector"]["matchLabels"]}
 
 
 def _readers(objects: Sequence[dict[str, Any]]) -> list[Any]:
@@ -54,8 +62,14 @@ LISTS: Mapping[str, tuple[list[Any], Callable[[list[Any]], dict[str, Any]], Call
     ),
     "networkPolicy.admissionCIDRs": (
         ["10.0.0.0/8", "fd00::/8"],
-        lambda some: {"networkPolicy": {"enabled": True, "admissionCIDRs": some}},
-        _cidrs,
+        lambda some: {"networkPolicy": {"admissionCIDRs": some}},
+        _callers,
+        1,
+    ),
+    "networkPolicy.admissionPods": (
+        [{"namespace": "kube-system", "labels": {"a": "b", "c": "true"}}, {"namespace": "d", "labels": {"e": "f"}}],
+        lambda some: {"networkPolicy": {"admissionPods": some}},
+        _callers,
         1,
     ),
     "clientCA.names": (

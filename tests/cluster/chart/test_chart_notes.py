@@ -89,21 +89,19 @@ async def test_what_is_rendered_without_a_cluster_warns_of_nothing(plane: Contro
     assert "ConfigMap" not in said.partition("NOTES:")[2]
 
 
-CLOSED = {"enabled": True, "admissionCIDRs": ["10.0.0.0/8"]}
+CLOSED = {"admissionCIDRs": ["10.0.0.0/8"]}
 
 
 @pytest.mark.parametrize(
     ("values", "warned"),
     [
-        ({}, True),
-        ({"networkPolicy": {"enabled": True}}, True),
         ({"networkPolicy": {**CLOSED, "enabled": False}}, True),
         ({"networkPolicy": CLOSED}, False),
         ({"clientCA": {"configMapName": "authorities"}}, False),
         ({"clientCA": {"secretName": "authorities"}}, False),
         ({"webhooks": {"url": "https://10.0.0.5:9443"}}, False),
     ],
-    ids=["by default", "a policy for all", "a policy that is off", "a policy", "a ConfigMap", "a Secret", "outside"],
+    ids=["a policy that is off", "a policy", "a ConfigMap", "a Secret", "outside"],
 )
 async def test_the_notes_warn_where_any_pod_may_pose_as_the_api_server(
     plane: ControlPlane, values: dict[str, Any], *, warned: bool

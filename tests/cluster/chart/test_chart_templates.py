@@ -386,17 +386,6 @@ def test_labels_that_are_added_never_change_what_selects_the_pods(plane: Control
     assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_the_admission_policy_can_be_narrowed(plane: ControlPlane) -> None:
-    def admission(values: Mapping[str, Any]) -> dict[str, Any]:
-        policies = [obj for obj in rendered(plane, values) if obj["kind"] == "NetworkPolicy"]
-        [policy] = [obj for obj in policies if obj["metadata"]["name"] == "gpu-webhooks"]
-        found: dict[str, Any] = policy["spec"]["ingress"][0]
-        return found
-
-    assert "from" not in admission({"networkPolicy": {"enabled": True}})
-    assert [part["ipBlock"]["cidr"] for part in admission(EVERYTHING)["from"]] == ["10.0.0.0/8", "fd00::/8"]
-
-
 def test_the_doctor_that_is_told_where_may_create_nowhere_else(plane: ControlPlane) -> None:
     def creating(values: dict[str, Any]) -> list[tuple[str, str | None]]:
         return [
