@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 from controlplane.plane import ControlPlane
 from controlplane.process import Program, free_port
+from release import UNCHECKED
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "gpu-webhooks"
 RELEASE: Final = "gpu-webhooks"
@@ -47,7 +48,7 @@ class Installed:
         given = {"webhooks": {"url": self.url}, "controller": {"replicas": 0}, **(values or {})}
         file = self.plane.directory / "values.yaml"
         file.write_text(yaml.safe_dump(given))
-        where = ("--namespace", self.namespace, "--create-namespace", "--values", str(file))
+        where = ("--namespace", self.namespace, "--create-namespace", "--values", str(file), UNCHECKED)
         return self.plane.helm("upgrade", "--install", RELEASE, str(CHART), *where, *arguments)
 
     def start(self, *arguments: str, ready: bool = True) -> Program:

@@ -88,9 +88,9 @@ async def test_it_installs_upgrades_and_leaves_nothing_but_orders(
     plane: ControlPlane, kube: Client, namespace: str, values: Mapping[str, Any]
 ) -> None:
     await forget(kube)
-    with installed(plane, values, "--create-namespace", namespace=namespace):
+    with installed(plane, values, "--create-namespace", namespace=namespace, checked=True):
         await eventually(lambda: _order(kube))
-        helm(plane, "upgrade", values, namespace=namespace)
+        helm(plane, "upgrade", values, namespace=namespace, checked=True)
         hooks = [obj for obj in rendered(plane, values, namespace=namespace) if "helm.sh/hook" in str(obj["metadata"])]
         wanted = {
             (obj["kind"], obj["metadata"]["name"])
