@@ -4,6 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Some shells have it set: each of some 150 processes that tests start would then compile all of our modules anew, and
+# each of pytest's rewrite all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast announce collected control-plane bench fuzz lint format lock clean
 
