@@ -4,6 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Some shells have it set: each of some 150 processes that tests start would then compile all of our modules anew, and
+# each of pytest's rewrite all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
+# All checkouts share what mypy knows: it goes by what is in a file, and a new clone would take half a minute to learn it.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-webhooks/mypy
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast announce collected control-plane bench fuzz lint format lock clean
 

@@ -3,10 +3,10 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+import warm
 from controlplane.process import Program, free_port
 from installed import RELEASE, Installed
 
@@ -38,11 +38,11 @@ class Controller:
         user = f"system:serviceaccount:{namespace}:{RELEASE}-controller"
         kubeconfig = self._installed.plane.kubeconfig(user, self._installed.groups, server=self._installed.server)
         command = (
-            *(sys.executable, "-m", "webhooks", "controller", "--kubeconfig", str(kubeconfig)),
+            *(warm.NAME, "controller", "--kubeconfig", str(kubeconfig)),
             *("--namespace", namespace, "--plain-port", str(self.port)),
             *self._arguments,
         )
-        self.program = Program(command, log=self.log)
+        self.program = Program(command, log=self.log, start=warm.start)
         if ready:
             self.wait()
 

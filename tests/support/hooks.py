@@ -1,10 +1,10 @@
 """helm's hooks without a kubelet: what the pods of their Jobs would run runs here, under the account that they name."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import warm
 from controlplane.client import Client, Object, ref
 from controlplane.plane import ControlPlane
 
@@ -45,9 +45,7 @@ async def _act(kube: Client, plane: ControlPlane, namespace: str, pod: Object, s
 
 async def run_command(*arguments: str) -> tuple[int, str]:
     """Run ``gpu-webhooks``; how it ended and what it printed, its log too where it failed."""
-    pipe = asyncio.subprocess.PIPE
-    command = (sys.executable, "-m", "webhooks", *arguments)
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    process = await warm.piped(*arguments)
     try:
         printed, logged = await asyncio.wait_for(process.communicate(), 90)
     finally:

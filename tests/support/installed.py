@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import warm
 import yaml
 from controlplane.plane import ControlPlane
 from controlplane.process import Program, free_port
@@ -58,19 +59,19 @@ class Installed:
             self.service.wait_until(self.is_ready)
         return self.service
 
-    def replica(
-        self, port: int, plain_port: int, *arguments: str, program: Sequence[str] = ("-m", "webhooks")
-    ) -> Program:
-        """Start a process of the service on other ports; ``program`` is what Python runs."""
-        command: Sequence[str] = (
-            *(sys.executable, *program, "serve"),
-            *("--kubeconfig", str(self.plane.kubeconfig(self.user, self.groups, server=self.server))),
+    def replica(self, port: int, plain_port: int, *arguments: str, program: Sequence[str] = ()) -> Program:
+        """Start a process of the service on other ports; ``program`` is what Python runs instead of it."""
+        words: Sequence[str] = (
+            *("serve", "--kubeconfig", str(self.plane.kubeconfig(self.user, self.groups, server=self.server))),
             *("--namespace", self.namespace, "--tls-name", "127.0.0.1"),
             *("--port", str(port), "--plain-port", str(plain_port)),
             *("--platform-user", self.user, "--platform-user", "system:kube-controller-manager"),
             *arguments,
         )
-        return Program(command, log=self.plane.directory / f"serve-{port}.log")
+        log = self.plane.directory / f"serve-{port}.log"
+        if program:
+            return Program((sys.executable, *program, *words), log=log)
+        return Program((warm.NAME, *words), log=log, start=warm.start)
 
     def is_ready(self, plain_port: int | None = None) -> bool:
         """Whether a replica says that it is."""

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import warm
+
 
 class Process:
     """A running ``gpu-webhooks serve``, what it logged as it started, and what when it was stopped."""
 
-    def __init__(self, process: asyncio.subprocess.Process, lines: list[dict[str, Any]]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | warm.Piped, lines: list[dict[str, Any]]) -> None:
         self.process = process
         self.warned = lines[:-1]
         self.started = lines[-1]
@@ -37,9 +39,23 @@ class Process:
 
 @asynccontextmanager
 async def serve(*arguments: str, launch: Sequence[str] = (), **env: str) -> AsyncIterator[Process]:
+    """A process that serves, until the end; it starts as a user starts it, behind ``launch``."""
     command = [*launch, sys.executable, "-m", "webhooks", "serve", *arguments]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stderr=pipe, stdout=pipe, env={**os.environ, **env})
+    async with _serving(process) as found:
+        yield found
+
+
+@asynccontextmanager
+async def serve_warm(*arguments: str) -> AsyncIterator[Process]:
+    """The same, for tests that care for nothing of how it starts; see ``warm``."""
+    async with _serving(await warm.piped("serve", *arguments)) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _serving(process: asyncio.subprocess.Process | warm.Piped) -> AsyncIterator[Process]:
     assert process.stderr is not None
     try:
         lines: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ import aiohttp
 import click
 import pytest
 from cryptography import x509
-from processes import Process, serve
+from processes import Process, serve_warm
 
 from certs import Authority, ClusterCertificates, FileCertificates
 from cluster.api import Api
@@ -118,7 +118,7 @@ async def test_a_process_serves_the_files_that_it_is_given(tmp_path: Path) -> No
     key.write_bytes(pair.key_pem)
     files = ("--tls-cert", str(certificate), "--tls-key", str(key), "--tls-name", "localhost")
     # When a process is given them, then it is ready, serves them, and tells so
-    async with serve("--catalog", str(EXAMPLES / "catalog"), *AT_ANY_PORT, *files) as process:
+    async with serve_warm("--catalog", str(EXAMPLES / "catalog"), *AT_ANY_PORT, *files) as process:
         assert (await plain(process, "readyz"))[0] == 200
         assert await served_serial(process, authority) == pair.serial
         _, metrics = await plain(process, "metrics")

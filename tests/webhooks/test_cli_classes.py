@@ -98,6 +98,14 @@ class TestCompletion:
             "COMP_CWORD": str(len(words.split(" ")) - 1),
         }
 
+        result = CliRunner().invoke(main, [], prog_name="gpu-webhooks", env=variables)
+
+        assert result.exit_code == 0
+        assert [line.partition(",")[2] for line in result.stdout.splitlines()] == completed
+
+    def test_the_program_itself_asks_for_the_variable_that_the_scripts_set(self) -> None:
+        variables = {"_GPU_WEBHOOKS_COMPLETE": "bash_complete", "COMP_WORDS": "gpu-webhooks cl", "COMP_CWORD": "1"}
+
         result = subprocess.run(
             [sys.executable, "-m", "webhooks"],
             env={**os.environ, **variables},
@@ -107,4 +115,4 @@ class TestCompletion:
             check=True,
         )
 
-        assert [line.partition(",")[2] for line in result.stdout.splitlines()] == completed
+        assert result.stdout == "plain,classes\n"

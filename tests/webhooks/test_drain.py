@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from processes import serve
+from processes import serve_warm
 
 from webhooks.testing import review
 
@@ -74,7 +74,7 @@ async def test_no_request_that_was_sent_goes_unanswered_when_sigterm_comes(tmp_p
     for round_number in range(10):
         tally = Tally()
         options = ("--catalog", str(CATALOG), "--ca-file", str(tmp_path / "ca.crt"), "--port", "0", "--plain-port", "0")
-        async with serve(*options, "--drain-quiet", "0.1", "--drain-timeout", drain_timeout) as process:
+        async with serve_warm(*options, "--drain-quiet", "0.1", "--drain-timeout", drain_timeout) as process:
             tls = ssl.create_default_context(cafile=tmp_path / "ca.crt")
             clients = [asyncio.create_task(post_without_pause(process.port, tls, tally)) for _ in range(CLIENTS)]
             async with asyncio.timeout(60):

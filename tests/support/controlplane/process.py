@@ -7,10 +7,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, Protocol
 
 from controlplane.errors import ControlPlaneError
 
@@ -25,7 +25,23 @@ RARELY_COLLECTED: Final = {"GOGC": "400"}
 _spawner = ThreadPoolExecutor(1, "spawner")
 """Starts every program: Linux counts the thread that starts one as its parent, and this one lives as long as we do."""
 
-_running: set[subprocess.Popen[bytes]] = set()
+_running: set["Running"] = set()
+
+
+class Running(Protocol):
+    """A process that was started; in use as subprocess.Popen is."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], Running]
+"""Starts a command with its output in a file and these variables."""
 
 
 def free_port() -> int:
@@ -40,18 +56,26 @@ def free_port() -> int:
     raise ControlPlaneError(f"none of 100 ports tried in {_PORTS.start} to {_PORTS.stop - 1} of 127.0.0.1 is free")
 
 
+def spawned(
+    command: Sequence[str], output: IO[bytes] | None, env: Mapping[str, str], *, files: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a program that ends with us. It keeps ``files``; without an output it has ours."""
+    words = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command]
+    process = _spawner.submit(
+        lambda: subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=files)
+    ).result()
+    _running.add(process)
+    return process
+
+
 class Program:
     """A program that runs with its output in a file."""
 
-    def __init__(self, command: Sequence[str | Path], *, log: Path) -> None:
+    def __init__(self, command: Sequence[str | Path], *, log: Path, start: Start = spawned) -> None:
         self.name = Path(command[0]).name
         self.log = log
-        words = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *map(str, command)]
-        env = {**RARELY_COLLECTED, **os.environ}
         with log.open("ab") as output:
-            self._process = _spawner.submit(
-                lambda: subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            ).result()
+            self._process = start([*map(str, command)], output, {**RARELY_COLLECTED, **os.environ})
         _running.add(self._process)
 
     @property
