@@ -16,7 +16,7 @@ from certs import SelfSigned
 from cluster.api import Api
 from cluster.kinds import PODS
 
-_ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n'
+_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 
 
 @pytest.fixture
