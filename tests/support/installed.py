@@ -3,7 +3,7 @@
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,19 +57,26 @@ class Installed:
             self.service.wait_until(self.is_ready)
         return self.service
 
-    def replica(
-        self, port: int, plain_port: int, *arguments: str, program: Sequence[str] = ("-m", "webhooks")
-    ) -> Program:
-        """Start a process of the service on other ports; ``program`` is what Python runs."""
-        command: Sequence[str] = (
-            *(sys.executable, *program, "serve"),
-            *("--kubeconfig", str(self.plane.kubeconfig(self.user, self.groups, server=self.server))),
+    def replica(self, port: int, plain_port: int, *arguments: str) -> Program:
+        """Start a process of the service on other ports."""
+        command = [sys.executable, "-m", "webhooks", *self.command(port, plain_port, *arguments)]
+        return Program(command, log=self.log(port))
+
+    def command(self, port: int, plain_port: int, *arguments: str, server: str = "") -> list[str]:
+        """What a process of the service is told, ``serve`` first; ``server`` is where this one finds the API server."""
+        kubeconfig = self.plane.kubeconfig(self.user, self.groups, server=server or self.server)
+        return [
+            "serve",
+            *("--kubeconfig", str(kubeconfig)),
             *("--namespace", self.namespace, "--tls-name", "127.0.0.1"),
             *("--port", str(port), "--plain-port", str(plain_port)),
             *("--platform-user", self.user, "--platform-user", "system:kube-controller-manager"),
             *arguments,
-        )
-        return Program(command, log=self.plane.directory / f"serve-{port}.log")
+        ]
+
+    def log(self, port: int) -> Path:
+        """Where a process that listens there writes its log."""
+        return self.plane.directory / f"serve-{port}.log"
 
     def is_ready(self, plain_port: int | None = None) -> bool:
         """Whether a replica says that it is."""

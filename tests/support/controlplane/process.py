@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from controlplane.errors import ControlPlaneError
 
@@ -25,7 +25,26 @@ RARELY_COLLECTED: Final = {"GOGC": "400"}
 _spawner = ThreadPoolExecutor(1, "spawner")
 """Starts every program: Linux counts the thread that starts one as its parent, and this one lives as long as we do."""
 
-_running: set[subprocess.Popen[bytes]] = set()
+
+class Process(Protocol):
+    """A process that runs, or did: see subprocess.Popen."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+
+_running: set[Process] = set()
 
 
 def free_port() -> int:
@@ -41,17 +60,12 @@ def free_port() -> int:
 
 
 class Program:
-    """A program that runs with its output in a file."""
+    """A program that runs with its output in a file; ``process`` where somebody else has started it."""
 
-    def __init__(self, command: Sequence[str | Path], *, log: Path) -> None:
+    def __init__(self, command: Sequence[str | Path], *, log: Path, process: Process | None = None) -> None:
         self.name = Path(command[0]).name
         self.log = log
-        words = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *map(str, command)]
-        env = {**RARELY_COLLECTED, **os.environ}
-        with log.open("ab") as output:
-            self._process = _spawner.submit(
-                lambda: subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-            ).result()
+        self._process = process or _spawned(command, log)
         _running.add(self._process)
 
     @property
@@ -97,6 +111,15 @@ class Program:
     def _end(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-15:]
         return "\n".join([f"the end of {self.log}:", *lines])
+
+
+def _spawned(command: Sequence[str | Path], log: Path) -> Process:
+    words = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *map(str, command)]
+    env = {**RARELY_COLLECTED, **os.environ}
+    with log.open("ab") as output:
+        return _spawner.submit(
+            lambda: subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        ).result()
 
 
 @atexit.register
