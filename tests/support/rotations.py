@@ -19,6 +19,8 @@ from certs.authorities import certificate_of, read_secret, trusts
 from gpu import names
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fleet import Fleet, Replica
     from scene import Scene
     from steady import Call as Create
@@ -40,42 +42,39 @@ DUE: Final = timedelta(days=80)
 
 @dataclass
 class Rotation:
-    """A rotation away from the authority ``due``: what the API server took of it, in its order, whoever made it.
+    """A rotation away from the authority ``due``, and the one replica that is killed in it, if any is.
 
-    The replica that makes the write numbered ``last``, from 1, is killed at it, before it hears that it was taken; at
-    number 0, before the API server has got the first. Then ``at`` and ``gone`` are when that was and when it was over
-    (as ``began``, on the monotonic clock). ``lapses`` are the bundles that were seen not to trust ``due``.
+    It is the one that makes the first write, whichever that is, that is not among those ``spared``: right after the API
+    server has taken it, before the replica hears of that; where ``taken`` is false, before the API server gets it. That
+    write is ``last``; ``at`` and ``gone`` are when the replica was killed and gone (as ``began``, on the monotonic
+    clock). ``lapses`` are the bundles that were seen not to trust ``due``.
     """
 
     scene: Scene
     due: Authority
-    last: int
-    began: float
-    writes: list[str] = field(default_factory=list)
+    spared: Collection[str]
+    taken: bool
+    began: float = field(default_factory=time.monotonic)
+    last: str = ""
     at: float = 0.0
     gone: float = 0.0
     lapses: list[bytes] = field(default_factory=list)
-
-    @property
-    def killed(self) -> bool:
-        """Whether a replica was."""
-        return self.gone > 0
 
     def cut(self, call: Create) -> bool:
         """Whether a create may have been under way on the replica that was killed."""
         return call.began <= self.gone + _TOLD_WITHIN and call.ended >= self.at
 
     def __str__(self) -> str:
-        what = f"write {self.last}, {self.writes[self.last - 1]}" if self.last else "its first write, not taken"
-        return f"SIGKILL in a CA rotation at {what}"
+        return f"SIGKILL in a CA rotation, {'after' if self.taken else 'before'} write of {self.last}"
 
-    async def is_over_for(self, replica: Replica) -> None:
-        """Kill a replica, unless one has been."""
-        if self.at:
-            return
-        self.at = time.monotonic()
+    async def kills(self, replica: Replica, write: str, *, taken: bool) -> bool:
+        """Kill a replica, if it is the one, and this the write and the moment; whether it is."""
+        if self.last or not write or write in self.spared or taken != self.taken:
+            return False
+        self.last, self.at = write, time.monotonic()
         await self.scene.fleet.kill(replica)
         self.gone = time.monotonic()
+        return True
 
     async def ended(self) -> bool:
         """True once another authority signs, every webhook trusts that and the one that was due and no other, every
@@ -91,7 +90,7 @@ class Rotation:
         assert stored.old == (certificate_of(self.due),), f"besides the one that signs {len(stored.old)} are trusted"
         assert set(bundles) == {stored.bundle}, "not every webhook trusts what is stored"
         assert await self._owned() == [], "a configuration has an owner of its caBundle"
-        served = await asyncio.gather(*(replica.issuer() for replica in self.scene.fleet.replicas))
+        served = await _issuers(self.scene.fleet)
         assert set(served) == {subject_of(stored.current)}, f"certificates of other authorities are served: {served}"
         return True
 
@@ -124,12 +123,11 @@ class Roads:
         road.replica = await self.fleet.start(*self._options, server=road.url)
         return road.replica
 
-    async def begin(self, scene: Scene, *, last: int) -> Rotation:
-        """The rotation whose writes come from now on, away from the authority whose certificates all replicas serve."""
+    async def begin(self, scene: Scene, *, spared: Collection[str], taken: bool) -> Rotation:
+        """The rotation that is to come now, away from the authority whose certificates all replicas serve."""
         due = await scene.signer()
-        served = await asyncio.gather(*(replica.issuer() for replica in self.fleet.replicas))
-        assert served == [subject_of(due)] * 2
-        self.rotation = Rotation(scene, due, last, time.monotonic())
+        assert await _issuers(self.fleet) == [subject_of(due)] * 2
+        self.rotation = Rotation(scene, due, spared, taken)
         return self.rotation
 
 
@@ -140,17 +138,24 @@ class _Road(Gate):
         self.replica: Replica | None = None
 
     async def comes(self, call: Call) -> None:
-        rotation = self._roads.rotation
-        if rotation and self.replica and rotation.last == 0 and not rotation.at and _write(call):
-            await rotation.is_over_for(self.replica)
+        if await self._ends_at(call, taken=False):
             raise web.HTTPServiceUnavailable
 
     async def is_answered(self, call: Call, code: int) -> None:
-        rotation = self._roads.rotation
-        if rotation and self.replica and code < 300 and (write := _write(call)):
-            rotation.writes.append(write)
-            if len(rotation.writes) == rotation.last:
-                await rotation.is_over_for(self.replica)
+        if code < 300:
+            await self._ends_at(call, taken=True)
+
+    async def _ends_at(self, call: Call, *, taken: bool) -> bool:
+        rotation, replica = self._roads.rotation, self.replica
+        return bool(rotation and replica and await rotation.kills(replica, _write(call), taken=taken))
+
+
+async def _issuers(fleet: Fleet) -> list[str]:
+    """The names of the authorities whose certificates are served. An AssertionError where a replica is just going."""
+    try:
+        return await asyncio.gather(*(replica.issuer() for replica in fleet.replicas))
+    except OSError as error:
+        raise AssertionError("a replica takes no connection") from error
 
 
 def _write(call: Call) -> str:
@@ -159,7 +164,7 @@ def _write(call: Call) -> str:
     if not found or call.method == "GET":
         return ""
     if found[2]:
-        return f"{'caBundle' if 'webhooks' in call.body else 'managedFields'} of {found[2]}"
+        return f"the {'caBundles' if 'webhooks' in call.body else 'managedFields'} of {found[2]}"
     stored = read_secret(call.body)
     assert stored
-    return f"Secret with {'the next CA' if stored.next else 'no next CA'} and {len(stored.old)} old"
+    return f"a Secret with {'the next CA' if stored.next else 'no next CA'} and {len(stored.old)} old"
