@@ -258,14 +258,14 @@ async def test_a_rotation_ends_well_whichever_write_is_the_last_of_a_replica_tha
     await scene.kube.delete(scene.secret)
     scene.fleet.balancer.tries_others = True
     load, killing, spared = Load(scene.kube, pause=0.2), list[Rotation](), set[str]()
-    async with Roads(scene.fleet, *DAYS) as roads:
+    async with Roads(scene, *DAYS) as roads:
         await asyncio.gather(roads.start(), roads.start())
         await eventually(load.right)
         async with load.during("CA rotations, a replica killed in each but the last") as event:
             for number in itertools.count(1):
                 # When it is due, and who makes a write of a kind at which nobody was killed yet is killed at it: at
                 # first before the API server takes it, then after
-                rotation = await roads.begin(scene, spared=spared, taken=number > 1)
+                rotation = await roads.begin(spared=spared, taken=number > 1)
                 scene.fleet.set_clocks(number * DUE.total_seconds())
                 # Then the other one brings the rotation to its end, and what the dead one served is trusted all along
                 await eventually(rotation.ended, every=0.2)

@@ -33,7 +33,6 @@ _OBJECTS: Final = re.compile(
 _TOLD_WITHIN: Final = 0.1
 """Seconds after the end of a process within which the API server knows that its connections ended with it."""
 
-
 DAYS: Final = ("--ca-lifetime", "100d", "--leaf-lifetime", "100d", "--settle-time", "1s")
 """The options of replicas that rotate their CA when their clocks are set ahead by ``DUE``, and not before."""
 DUE: Final = timedelta(days=80)
@@ -65,7 +64,7 @@ class Rotation:
         return call.began <= self.gone + _TOLD_WITHIN and call.ended >= self.at
 
     def __str__(self) -> str:
-        return f"SIGKILL in a CA rotation, {'after' if self.taken else 'before'} write of {self.last}"
+        return f"SIGKILL in a CA rotation, {'after' if self.taken else 'before'} writing {self.last}"
 
     async def kills(self, replica: Replica, write: str, *, taken: bool) -> bool:
         """Kill a replica, if it is the one, and this the write and the moment; whether it is."""
@@ -104,9 +103,9 @@ class Rotation:
 class Roads:
     """A road to the API server for each replica, on which the writes of a rotation are seen."""
 
-    def __init__(self, fleet: Fleet, *options: str) -> None:
+    def __init__(self, scene: Scene, *options: str) -> None:
         """``options`` are those of every replica that is started here."""
-        self.fleet = fleet
+        self.scene = scene
         self.rotation: Rotation | None = None
         self._options = options
         self._open = AsyncExitStack()
@@ -120,20 +119,20 @@ class Roads:
     async def start(self) -> Replica:
         """Start a replica that takes a road of its own."""
         road = await self._open.enter_async_context(_Road(self))
-        road.replica = await self.fleet.start(*self._options, server=road.url)
+        road.replica = await self.scene.fleet.start(*self._options, server=road.url)
         return road.replica
 
-    async def begin(self, scene: Scene, *, spared: Collection[str], taken: bool) -> Rotation:
+    async def begin(self, *, spared: Collection[str], taken: bool) -> Rotation:
         """The rotation that is to come now, away from the authority whose certificates all replicas serve."""
-        due = await scene.signer()
-        assert await _issuers(self.fleet) == [subject_of(due)] * 2
-        self.rotation = Rotation(scene, due, spared, taken)
+        due = await self.scene.signer()
+        assert await _issuers(self.scene.fleet) == [subject_of(due)] * 2
+        self.rotation = Rotation(self.scene, due, spared, taken)
         return self.rotation
 
 
 class _Road(Gate):
     def __init__(self, roads: Roads) -> None:
-        super().__init__(roads.fleet.plane)
+        super().__init__(roads.scene.fleet.plane)
         self._roads = roads
         self.replica: Replica | None = None
 
