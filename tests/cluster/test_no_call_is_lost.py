@@ -1,6 +1,7 @@
 """VMIs are created without pause through two replicas of the service; whatever happens to those, no call is lost."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -14,6 +15,7 @@ from controlplane.versions import NEWEST
 from fleet import Fleet
 from installed import Installed
 from replicas import ADDRESS, KINDS, best_of_six
+from rotations import DAYS, DUE, Roads, Rotation
 from scene import DAY, SECONDS, Files, Scene
 from steady import Event, Load
 from waiting import eventually
@@ -248,3 +250,39 @@ async def test_a_clock_that_jumps(scene: Scene) -> None:
     # Then no call is lost, though it did what was to be done by that clock
     none_lost(event, inside=120)
     assert replica.logged("certificate authority: ") > steps
+
+
+async def test_a_rotation_ends_well_whichever_write_is_the_last_of_a_replica_that_is_killed(scene: Scene) -> None:
+    # Given two replicas whose CA is due when their clocks go ahead, and not before
+    await scene.fleet.kill_all()
+    await scene.kube.delete(scene.secret)
+    scene.fleet.balancer.tries_others = True
+    load, killing, spared = Load(scene.kube, pause=0.2), list[Rotation](), set[str]()
+    async with Roads(scene, *DAYS) as roads:
+        await asyncio.gather(roads.start(), roads.start())
+        await eventually(load.right)
+        async with load.during("CA rotations, a replica killed in each but the last") as event:
+            for number in itertools.count(1):
+                # When it is due, and who makes a write of a kind at which nobody was killed yet is killed at it: at
+                # first before the API server takes it, then after
+                rotation = await roads.begin(spared=spared, taken=number > 1)
+                scene.fleet.set_clocks(number * DUE.total_seconds())
+                # Then the other one brings the rotation to its end, and what the dead one served is trusted all along
+                await eventually(rotation.ended, every=0.2)
+                assert rotation.lapses == []
+                if not rotation.last:
+                    break
+                note = f"ended well {time.monotonic() - rotation.gone:.2f} s later"
+                # And another one takes its place
+                await roads.start()
+                killing.append(rotation)
+                spared |= {rotation.last} if rotation.taken else set()
+                load.events.append(event.part(str(rotation), since=rotation.began, notes=[note]))
+        await scene.fleet.kill_all()
+    scene.fleet.balancer.tries_others = False
+    scene.load.events += load.events
+    # And only calls that were under way on those that were killed are lost
+    assert [call for call in event.lost if not any(rotation.cut(call) for rotation in killing)] == []
+    assert all(len(part.lost) <= 4 and len(part.within) >= 10 for part in load.events[:-1])
+    # And it was each of the writes: two of the Secret at least, two of each configuration
+    assert len(spared) >= 6

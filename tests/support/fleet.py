@@ -3,17 +3,23 @@
 import asyncio
 import itertools
 import json
+import ssl
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import warm
 from balancer import Backend, Balancer
+from controlplane.plane import ControlPlane
 from controlplane.process import Program, free_port
 from installed import Installed
 from prometheus_client.parser import text_string_to_metric_families
+from replicas import ADDRESS
 
-_CLOCK: Final = Path(__file__).with_name("set_clock.py")
+from certs.pem import read_certificates
+
+_PATIENCE: Final = 5.0
 _numbers = itertools.count(1)
 
 
@@ -35,6 +41,12 @@ class Replica:
         new = self._clock.with_suffix(".new")
         new.write_text(str(seconds))
         new.replace(self._clock)
+
+    async def issuer(self) -> str:
+        """The name of the authority whose certificate it serves."""
+        where = (ADDRESS, self.backend.port)
+        served = await asyncio.to_thread(ssl.get_server_certificate, where, timeout=_PATIENCE)
+        return read_certificates(served.encode())[0].issuer.rfc4514_string()
 
     async def is_ready(self) -> bool:
         return await asyncio.to_thread(self._installed.is_ready, self.backend.plain_port)
@@ -66,19 +78,35 @@ class Fleet:
         self.replicas: list[Replica] = []
         self.balancer = balancer
         self._installed = installed
+        self._ahead = 0.0
 
-    async def start(self, *options: str, ready: bool = True) -> Replica:
-        """Start another; back when the balancer sends it connections, unless it is not to be waited for."""
+    @property
+    def plane(self) -> ControlPlane:
+        """The control plane that the replicas are of."""
+        return self._installed.plane
+
+    def set_clocks(self, seconds: float) -> None:
+        """Have the clock of every replica, and of those to come, be so far ahead."""
+        self._ahead = seconds
+        for replica in self.replicas:
+            replica.set_clock(seconds)
+
+    async def start(self, *options: str, ready: bool = True, server: str = "") -> Replica:
+        """Start another; back when the balancer sends it connections, unless it is not to be waited for.
+
+        ``server`` is where this one finds the API server, if something is between them.
+        """
         port, plain_port = free_port(), free_port()
-        clock = self._installed.plane.directory / f"clock-{next(_numbers)}"
-        clock.write_text("0")
+        clock = self.plane.directory / f"clock-{next(_numbers)}"
+        clock.write_text(str(self._ahead))
         started = await asyncio.to_thread(
             self._installed.replica,
             port,
             plain_port,
             *self.options,
             *options,
-            program=(str(_CLOCK), str(clock)),
+            server=server,
+            start=warm.start_by(clock),
         )
         backend = self.balancer.add(port, plain_port)
         replica = Replica(self._installed, started, backend, clock=clock, options=options)

@@ -1,7 +1,9 @@
-"""An HTTP proxy in front of the API server that holds back the calls that a test names: for the order of two writes."""
+"""An HTTP proxy in front of the API server that holds back the calls that a test names, for the order of two writes, or
+has something happen at one."""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -81,22 +83,33 @@ class Gate:
         await self._runner.cleanup()
         await self._session.close()
 
+    async def comes(self, call: Call) -> None:
+        """A call is here and not passed on yet: nor is it at all where this raises one of aiohttp's HTTP exceptions."""
+
+    async def is_answered(self, call: Call, code: int) -> None:
+        """The API server has answered a call; who called does not know yet."""
+
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        held = self._match(Call(request.method, request.path, _json(body)))
+        call = Call(request.method, request.path, _json(body))
+        held = self._match(call)
         if held:
             held.came.set()
             await held.let.wait()
+        await self.comes(call)
         headers = [(name, value) for name, value in request.headers.items() if name.lower() not in _OURS]
         url = URL(self._plane.url + request.raw_path, encoded=True)
         async with self._session.request(request.method, url, data=body or None, headers=headers) as answer:
+            await self.is_answered(call, answer.status)
             passed = [(name, value) for name, value in answer.headers.items() if name.lower() not in _OURS]
             response = web.StreamResponse(status=answer.status)
             response.headers.extend(passed)
-            await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
+            # Who called may be gone.
+            with suppress(ConnectionResetError):
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
         if held:
             held.code = answer.status
             held.answered.set()

@@ -1,16 +1,15 @@
 """The chart on a control plane, and the service that it names as a process beside it."""
 
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import warm
 import yaml
 from controlplane.plane import ControlPlane
-from controlplane.process import Program, free_port
+from controlplane.process import Program, Start, free_port
 from release import UNCHECKED
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "gpu-webhooks"
@@ -59,19 +58,19 @@ class Installed:
             self.service.wait_until(self.is_ready)
         return self.service
 
-    def replica(self, port: int, plain_port: int, *arguments: str, program: Sequence[str] = ()) -> Program:
-        """Start a process of the service on other ports; ``program`` is what Python runs instead of it."""
-        words: Sequence[str] = (
-            *("serve", "--kubeconfig", str(self.plane.kubeconfig(self.user, self.groups, server=self.server))),
+    def replica(
+        self, port: int, plain_port: int, *arguments: str, server: str = "", start: Start = warm.start
+    ) -> Program:
+        """Start a process of the service on other ports; ``server`` is where this one finds the API server."""
+        kubeconfig = self.plane.kubeconfig(self.user, self.groups, server=server or self.server)
+        command = (
+            *(warm.NAME, "serve", "--kubeconfig", str(kubeconfig)),
             *("--namespace", self.namespace, "--tls-name", "127.0.0.1"),
             *("--port", str(port), "--plain-port", str(plain_port)),
             *("--platform-user", self.user, "--platform-user", "system:kube-controller-manager"),
             *arguments,
         )
-        log = self.plane.directory / f"serve-{port}.log"
-        if program:
-            return Program((sys.executable, *program, *words), log=log)
-        return Program((warm.NAME, *words), log=log, start=warm.start)
+        return Program(command, log=self.plane.directory / f"serve-{port}.log", start=start)
 
     def is_ready(self, plain_port: int | None = None) -> bool:
         """Whether a replica says that it is."""

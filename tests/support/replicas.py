@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from controlplane.client import Client, ref
 from controlplane.plane import ControlPlane
@@ -23,7 +23,6 @@ from gpu import names
 
 KINDS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 ADDRESS: Final = "127.0.0.1"
-A = TypeVar("A", bound=Api)
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _numbers = itertools.count(1)
 
@@ -90,11 +89,11 @@ class Place:
         configs = [webhook["clientConfig"] for one in found for webhook in one["webhooks"]]
         return [base64.b64decode(config.get("caBundle", "")) for config in configs]
 
-    def api(self, *, url: str | None = None, of: type[A] = Api) -> A:  # type: ignore[assignment]
+    def api(self, *, url: str | None = None) -> Api:
         """A connection of its own, with the rights of a replica and no more."""
         configuration = Configuration(host=url or self.plane.url, api_key={"BearerToken": f"Bearer {self.token}"})
         configuration.ssl_ca_cert = str(self.plane.ca_file)
-        api = of(configuration)
+        api = Api(configuration)
         self.apis.push_async_callback(api.close)
         return api
 

@@ -1,6 +1,7 @@
 """Replicas of the service under a load, and what they share."""
 
 import base64
+import itertools
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,12 +14,13 @@ from replicas import ADDRESS, KINDS
 from steady import Load
 
 from certs import Authority, utc_now
-from certs.authorities import read_secret
+from certs.authorities import Authorities, read_secret
 from gpu import names
 
 DAY: Final = timedelta(days=1)
 SECONDS: Final = ("--ca-lifetime", "15s", "--leaf-lifetime", "8s", "--settle-time", "1s")
 """The options of replicas whose certificates live for seconds."""
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ class Scene:
         found = read_secret(await self.kube.get(self.secret))
         assert found is not None
         return found.current
+
+    async def touch(self) -> Authorities:
+        """Change of the Secret what means nothing, so that every replica looks now; what is stored there."""
+        mark = {"metadata": {"annotations": {"example.com/touched": str(next(_numbers))}}}
+        found = read_secret(await self.kube.patch(self.secret, mark))
+        assert found is not None
+        return found
 
     async def bundles(self) -> list[bytes]:
         """What each webhook trusts."""

@@ -1,34 +1,29 @@
-"""The service with a clock that a test can set: run as a program.
+"""Has processes of the service go by a clock that a test sets: imported first where they are forked from (``warm``).
 
-``python set_clock.py FILE ARGUMENT...`` runs ``gpu-webhooks ARGUMENT...``. The number in FILE is how many seconds its
-clock is ahead; FILE may be changed at any time. Certificates in files are looked at every 0.3 s.
+The number in the file that the variable CLOCK names is how many seconds the clock is ahead; it may be changed at any
+time. Certificates in files are looked at every 0.3 s.
 """
 
-import sys
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import gpu.clock
 
+CLOCK: Final = "TESTS_CLOCK"
 _right = gpu.clock.utc_now
-_LOOKS = timedelta(seconds=0.3)
+_LOOKS: Final = timedelta(seconds=0.3)
 
 
-def run(file: Path, arguments: list[str]) -> None:
-    """Run the command line by the clock in a file."""
+def _ahead() -> datetime:
+    file = os.environ.get(CLOCK)
+    return _right() + timedelta(seconds=float(Path(file).read_text())) if file else _right()
 
-    def ahead() -> datetime:
-        return _right() + timedelta(seconds=float(file.read_text()))
 
-    # Before anything that asks for the time is imported: they all ask this one.
-    gpu.clock.utc_now = ahead
+def set_clock() -> None:
+    """Do so; before anything that asks for the time is imported, since they all ask this one."""
+    gpu.clock.utc_now = _ahead
     from certs import FileCertificates
 
     FileCertificates.__init__.__kwdefaults__.update(interval=_LOOKS)  # type: ignore[union-attr]
-    from webhooks.cli import main
-
-    main(arguments)
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), sys.argv[2:])

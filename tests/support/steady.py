@@ -132,6 +132,11 @@ class Event:
         """The calls that were not answered as they should have been."""
         return [call for call in self.calls if call.wrong]
 
+    def part(self, name: str, *, since: float, notes: Sequence[str]) -> "Event":
+        """What happened of it from then until now, as an event by itself. Calls that are under way are not in it."""
+        calls = [call for call in self.calls if call.ended >= since]
+        return Event(name=name, calls=calls, began=since, ended=time.monotonic(), notes=list(notes))
+
     async def more(self, calls: int) -> None:
         """Wait until so many that begin from now on have been answered."""
         now = time.monotonic()

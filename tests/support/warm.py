@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from controlplane.process import spawned
-from warmer import NUMBER
+from controlplane.process import Start, spawned
+from set_clock import CLOCK
+from warmer import CLOCKED, NUMBER
 
 NAME: Final = "gpu-webhooks"
 _WARMER: Final = Path(__file__).with_name("warmer.py")
 _lock = threading.Lock()
-_sockets: list[socket.socket] = []
+_sockets: dict[Sequence[str], socket.socket] = {}
 
 
 class Warm:
@@ -75,11 +76,23 @@ def start(command: Sequence[str], output: IO[bytes], env: Mapping[str, str]) -> 
     return _started(command[1:], output.fileno(), output.fileno(), env)
 
 
-def _started(arguments: Sequence[str], stdout: int, stderr: int, env: Mapping[str, str]) -> Warm:
+def start_by(clock: Path) -> Start:
+    """What starts it to go by the clock that is as many seconds ahead as a file says: see ``set_clock``."""
+
+    def start(command: Sequence[str], output: IO[bytes], env: Mapping[str, str]) -> Warm:
+        env = {**env, CLOCK: str(clock)}
+        return _started(command[1:], output.fileno(), output.fileno(), env, options=(CLOCKED,))
+
+    return start
+
+
+def _started(
+    arguments: Sequence[str], stdout: int, stderr: int, env: Mapping[str, str], *, options: Sequence[str] = ()
+) -> Warm:
     said = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(Path.cwd())}).encode()
     told, tells = os.pipe()
     with _lock:
-        requests = _sockets[0] if _sockets else _warmed()
+        requests = _sockets.get(options) or _warmed(options)
         socket.send_fds(requests, [NUMBER.pack(len(said))], [stdout, stderr, tells])
         requests.sendall(said)
     os.close(tells)
@@ -92,11 +105,11 @@ def _number(told: int) -> int:
     return int(NUMBER.unpack(data)[0]) if data else -signal.SIGKILL
 
 
-def _warmed() -> socket.socket:
+def _warmed(options: Sequence[str]) -> socket.socket:
     ours, its = socket.socketpair()
     with its:
-        spawned([sys.executable, str(_WARMER), str(its.fileno())], None, os.environ, files=[its.fileno()])
-    _sockets.append(ours)
+        spawned([sys.executable, str(_WARMER), str(its.fileno()), *options], None, os.environ, files=[its.fileno()])
+    _sockets[options] = ours
     atexit.register(ours.close)
     return ours
 

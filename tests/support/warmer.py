@@ -1,7 +1,8 @@
 """Processes of ``gpu-webhooks``, forked from one that has imported it: run as a program by ``warm``.
 
-``python warmer.py SOCKET`` reads requests from the socket of that number until that is closed. With each come three
-files: standard output, standard error, and one that the pid is written into, and later the exit code.
+``python warmer.py SOCKET [clock]`` reads requests from the socket of that number until that is closed. With each come
+three files: standard output, standard error, and one that the pid is written into, and later the exit code. With
+``clock`` the processes go by one that tests set (``set_clock``).
 """
 
 import ctypes
@@ -16,7 +17,10 @@ import struct
 import sys
 from typing import Any, Final
 
+from set_clock import set_clock
+
 NUMBER: Final = struct.Struct("!i")
+CLOCKED: Final = "clock"
 PRODUCT: Final = "webhooks"
 _MODULES: Final = ("webhooks.cli", "cluster.connect", "cluster.catalog", "cluster.metrics", "controller.running")
 _MODULES_TOO: Final = ("controller.leaving", "controller.probes", "webhooks.doctor")
@@ -25,6 +29,8 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def main() -> None:
     parent = os.getpid()
+    if CLOCKED in sys.argv[2:]:
+        set_clock()
     for module in (*_MODULES, *_MODULES_TOO):
         __import__(module)
     gc.collect()
