@@ -98,7 +98,9 @@ async def test_a_replica_that_is_replaced_under_a_steady_load(scene: Scene) -> N
     async with scene.load.during("a replica replaced, under a steady load") as event:
         # When one is replaced as a Deployment does, the new one first
         await scene.replica_of_files()
+        await event.more(30)
         await scene.fleet.stop(old)
+        await event.more(30)
     # Then no call is lost, and it drained
     none_lost(event, inside=60)
     assert old.logged('"event":"stopped"') == 1
@@ -252,6 +254,7 @@ async def test_a_clock_that_jumps(scene: Scene) -> None:
     assert replica.logged("certificate authority: ") > steps
 
 
+@pytest.mark.timeout(240)
 async def test_a_rotation_ends_well_whichever_write_is_the_last_of_a_replica_that_is_killed(scene: Scene) -> None:
     # Given two replicas whose CA is due when their clocks go ahead, and not before
     await scene.fleet.kill_all()
