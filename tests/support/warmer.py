@@ -54,7 +54,9 @@ def main() -> None:
 
 def _served(requests: socket.socket) -> dict[str, Any] | None:
     """Fork for each request. Gives it in the process that was forked for it, and None in this one in the end."""
+    # What is sent to all of us at once is for those that it forks, and for pytest, with which it ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
@@ -105,6 +107,7 @@ def _become_it(files: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - of numbers, as all here
         os.dup2(nothing.fileno(), 0)
     os.dup2(files[0], 1)
