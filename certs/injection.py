@@ -46,20 +46,35 @@ def injection(configuration: Mapping[str, Any], bundle: bytes) -> Injection | No
 
 
 def release(configuration: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A merge patch by which our field manager owns nothing of a configuration, or None where it owns nothing.
+    """A merge patch by which nobody owns a configuration's bundles, or None where nobody does who owns nothing else.
 
     An apply that leaves a webhook out does not delete it while another manager owns a field of it: it would stay with
     that field alone, and the API server would refuse it and so the whole apply, a chart's upgrade for instance
     (sigs.k8s.io/structured-merge-diff/merge, Updater.prune). A field without an owner is left alone by other applies,
-    and goes with its webhook.
+    and goes with its webhook. So our field manager is to own nothing, and neither is who filled the bundles before us,
+    such as cert-manager's cainjector: that the bundles were taken from it leaves it the webhooks' names.
     """
     metadata = configuration["metadata"]
     entries = metadata.get("managedFields") or []
-    others = [entry for entry in entries if entry.get("manager") != names.BUNDLE_MANAGER]
+    others = [entry for entry in entries if not _is_injectors(entry)]
     if len(others) == len(entries):
         return None
     # An empty list would be taken for none given; one empty entry is how a list is cleared.
     return {"metadata": {"resourceVersion": metadata["resourceVersion"], "managedFields": others or [{}]}}
+
+
+def _is_injectors(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of managedFields is ours, or has nothing but names and bundles of webhooks."""
+    fields = entry.get("fieldsV1") or {}
+    webhooks = fields.get("f:webhooks") or {}
+    return entry.get("manager") == names.BUNDLE_MANAGER or (
+        set(fields) == {"f:webhooks"}
+        and all(
+            set(webhook) <= {".", "f:name", "f:clientConfig"}
+            and set(webhook.get("f:clientConfig") or {}) <= {".", "f:caBundle"}
+            for webhook in webhooks.values()
+        )
+    )
 
 
 def bundles(configuration: Mapping[str, Any]) -> dict[str, bytes]:

@@ -89,6 +89,10 @@ AUTHORITY_TYPE: Final = f"{GROUP}/certificate-authority"
 BUNDLE_MANAGER: Final = "gpu-webhooks-certificates"
 """Field manager that applies the ``caBundle`` of each webhook, and nothing else."""
 
+INJECT_CA_FROM: Final = "cert-manager.io/inject-ca-from"
+"""Annotation on a webhook configuration: the Certificate (``NAMESPACE/NAME``) whose CA cert-manager's cainjector puts
+into its ``caBundle`` (github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1, WantInjectAnnotation)."""
+
 KUBEVIRT_GROUP: Final = "kubevirt.io"
 KUBEVIRT_VERSION: Final = "v1"
 KUBEVIRT_POOL_GROUP: Final = "pool.kubevirt.io"

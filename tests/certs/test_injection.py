@@ -99,3 +99,41 @@ def test_the_only_owner_leaves_a_list_that_the_api_server_takes_as_cleared() -> 
 def test_where_nothing_is_owned_nothing_is_given_up() -> None:
     assert release(owned("helm")) is None
     assert release(configuration(a=BUNDLE)) is None
+
+
+def entry(manager: str, webhook: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What a manager owns, as the API server tells it: of one webhook, and more."""
+    return {"manager": manager, "fieldsV1": {"f:webhooks": {'k:{"name":"a"}': webhook}, **more}}
+
+
+OF_BUNDLE: dict[str, Any] = {".": {}, "f:name": {}, "f:clientConfig": {"f:caBundle": {}}}
+
+
+@pytest.mark.parametrize(
+    "webhook",
+    [OF_BUNDLE, {".": {}, "f:name": {}}, {"f:clientConfig": {"f:caBundle": {}}}],
+    ids=["applied", "taken from it", "updated"],
+)
+def test_what_another_injector_owns_is_given_up_too(webhook: dict[str, Any]) -> None:
+    found = owned("helm")
+    found["metadata"]["managedFields"].append(entry("cert-manager-cainjector", webhook))
+    patch = release(found)
+    assert patch is not None
+    assert [one["manager"] for one in patch["metadata"]["managedFields"]] == ["helm"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        entry("edit", {**OF_BUNDLE, "f:failurePolicy": {}}),
+        entry("edit", {**OF_BUNDLE, "f:clientConfig": {"f:caBundle": {}, "f:url": {}}}),
+        entry("edit", OF_BUNDLE, **{"f:metadata": {"f:labels": {"f:a": {}}}}),
+        {"manager": "edit", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}},
+        {"manager": "edit"},
+    ],
+    ids=["policy", "url", "label too", "label", "nothing told"],
+)
+def test_who_owns_anything_else_keeps_it(other: dict[str, Any]) -> None:
+    found = owned("helm")
+    found["metadata"]["managedFields"].append(other)
+    assert release(found) is None

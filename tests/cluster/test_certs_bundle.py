@@ -189,6 +189,24 @@ async def test_an_upgrade_that_drops_a_webhook_is_not_stopped_by_its_bundle(plac
             assert [one["name"] for one in found["webhooks"]] == ["a.example.org", "c.example.org"]
 
 
+@pytest.mark.parametrize("plane", [NEWEST], indirect=True)
+async def test_who_put_a_bundle_in_before_does_not_stop_an_upgrade_that_drops_a_webhook(place: Place) -> None:
+    # Given configurations that cert-manager's cainjector has filled, as it does it
+    await place.install(*TWO)
+    theirs = {"clientConfig": {"caBundle": base64.b64encode(place.plane.ca_pem.encode()).decode()}}
+    for kind in KINDS:
+        document = place.configuration(kind, *[{"name": name, **theirs} for name in TWO])
+        await place.kube.apply(document, manager="cert-manager-cainjector", force=True)
+    # When the service fills them from then on, and the chart's next version has one webhook less and another more
+    async with place.replica() as replica:
+        await have_it(place, replica, webhooks=4)
+        await place.install("a.example.org", "c.example.org")
+        await have_it(place, replica, webhooks=4)
+    # Then nobody but the chart owns anything
+    found = [await place.kube.get(place.configuration(kind)) for kind in KINDS]
+    assert [list(owners(one)) for one in found] == [["helm"], ["helm"]]
+
+
 async def test_a_configuration_that_is_not_there_is_waited_for_and_never_made(place: Place) -> None:
     # Given nothing installed
     with capture_logs() as logs:

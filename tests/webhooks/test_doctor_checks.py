@@ -278,3 +278,20 @@ def test_what_could_not_be_read_is_not_said_to_be_missing(name: str) -> None:
     findings = ill(**{name: nothing, "unread": {name: "forbidden"}, "probed": None})
 
     assert [(one.level, one.subject) for one in findings] == [(WARNING, name)]
+
+
+@pytest.mark.parametrize(
+    "ca_bundle", ["", EXPIRED, bundle(lifetime=timedelta(days=2))], ids=["none", "expired", "soon"]
+)
+def test_where_cert_manager_fills_the_bundle_it_is_its_certificate_that_is_to_be_looked_at(ca_bundle: str) -> None:
+    injected = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "gpu-system/gpu-webhooks-tls"}}}
+    lacking, whole = configuration(ca_bundle=ca_bundle), configuration()
+
+    [said] = ill(webhooks={MUTATING: {**lacking, **injected}, VALIDATING: {**whole, **injected}})
+    [otherwise] = ill(webhooks={MUTATING: lacking, VALIDATING: whole})
+
+    assert (said.subject, said.level, said.seen) == (otherwise.subject, otherwise.level, otherwise.seen)
+    assert "cainjector" in said.todo
+    assert "kubectl -n gpu-system describe certificate gpu-webhooks-tls" in said.todo
+    assert "the service" not in said.todo
+    assert "cainjector" not in otherwise.todo

@@ -100,24 +100,36 @@ def _entries(webhooks: Mapping[str, Obj | None]) -> list[Obj]:
 
 def _bundles(webhooks: Mapping[str, Obj | None], now: datetime) -> Iterator[Finding]:
     """Every webhook has a caBundle that can be read and is valid now."""
-    entries = _entries(webhooks)
     ends = []
-    for entry in entries:
-        try:
-            ends.append(_end(entry, now))
-        except ValueError as error:
-            todo = (
-                "is the service running? It injects the caBundle, see the log of its pods; with another "
-                "certificates.mode see who else does"
-            )
-            yield Finding.failure("caBundle", f"{entry['name']}: {error}", todo)
-    if not ends or len(ends) < len(entries):
+    for found in filter(None, webhooks.values()):
+        for entry in found.get("webhooks") or ():
+            try:
+                ends.append((_end(entry, now), found))
+            except ValueError as error:
+                yield Finding.failure("caBundle", f"{entry['name']}: {error}", _filled_by(found))
+    if not ends or len(ends) < len(_entries(webhooks)):
         return
-    if min(ends) - now < _SOON:
-        seen = f"the caBundle ends at {min(ends).isoformat()}"
-        yield Finding.warning("caBundle", seen, "it should have been renewed by now; see the log of the service's pods")
+    first, of = min(ends, key=lambda end: end[0])
+    if first - now < _SOON:
+        seen = f"the caBundle ends at {first.isoformat()}"
+        yield Finding.warning("caBundle", seen, f"it should have been renewed by now: {_filled_by(of)}")
     else:
-        yield Finding.ok("caBundle", f"injected into all {len(ends)} webhooks, valid until {min(ends).date()}")
+        yield Finding.ok("caBundle", f"injected into all {len(ends)} webhooks, valid until {first.date()}")
+
+
+def _filled_by(configuration: Obj) -> str:
+    """What to do about a caBundle: who fills it, and where to look."""
+    annotations = (configuration.get("metadata") or {}).get("annotations") or {}
+    if certificate := annotations.get(names.INJECT_CA_FROM):
+        namespace, _, name = certificate.rpartition("/")
+        return (
+            "cert-manager's cainjector fills it: is that running, and is its Certificate ready? "
+            f"kubectl -n {namespace} describe certificate {name}"
+        )
+    return (
+        "is the service running? It injects the caBundle, see the log of its pods; with another certificates.mode see "
+        "who else does"
+    )
 
 
 def _end(entry: Mapping[str, Any], now: datetime) -> datetime:
