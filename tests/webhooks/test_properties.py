@@ -35,7 +35,7 @@ GPU_NAMES = [SOLD, OTHER_CLASS, RETIRED]
 OTHER_NAMES = ["intel.com/nic", "example.com/not~a/gpu", "devices.kubevirt.io/kvm", "memory", "nvidia.com/sold"]
 CLAIMS = ["claim-0", "claim-1", "claim-2", ""]
 
-many = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 few = settings(many, max_examples=10)
 
 

@@ -10,12 +10,17 @@ from controlplane.keys import PRIVATE, PUBLIC
 AUDIT_LOG: Final = "audit.log"
 ISSUER: Final = "https://kubernetes.default.svc"
 LEFT_OUT: Final = (
-    "node-lifecycle-controller",
-    "taint-eviction-controller",
-    "node-ipam-controller",
-    "pod-garbage-collector-controller",
+    *("node-lifecycle", "taint-eviction", "device-taint-eviction", "node-ipam", "pod-garbage-collector"),
+    *("cronjob", "daemonset", "statefulset", "replicationcontroller", "horizontal-pod-autoscaler", "ttl-after-finished"),
+    *("endpoints", "endpointslice", "endpointslice-mirroring", "podgroup-protection", "ttl"),
+    *("certificatesigningrequest-approving", "certificatesigningrequest-cleaner", "certificatesigningrequest-signing"),
+    *("kube-apiserver-serving-clustertrustbundle-publisher", "podcertificaterequest-cleaner"),
+    *("ephemeral-volume", "persistentvolume-attach-detach", "persistentvolume-expander"),
+    *("resourcepoolstatusrequest", "storage-version-migrator", "storageversion-garbage-collector"),
+    *("volumeattributesclass-protection", "legacy-serviceaccount-token-cleaner"),
 )
-"""Controllers that would take pods away from nodes that no kubelet stands behind, or that hand out addresses."""
+"""Controllers that would take pods away from nodes that no kubelet stands behind, or that hand out addresses; and those
+that nothing here has work for, which are half of what a controller manager takes."""
 _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -81,5 +86,5 @@ def controller_manager(program: Path, directory: Path, *, port: int, kubeconfig:
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={directory / PRIVATE}",
         f"--root-ca-file={directory / 'apiserver' / 'apiserver.crt'}",
-        f"--controllers=*,{','.join(f'-{name}' for name in LEFT_OUT)}",
+        f"--controllers=*,{','.join(f'-{name}-controller' for name in LEFT_OUT)}",
     ]
