@@ -11,8 +11,8 @@ AUDIT_LOG: Final = "audit.log"
 ISSUER: Final = "https://kubernetes.default.svc"
 LEFT_OUT: Final = (
     *("node-lifecycle", "taint-eviction", "device-taint-eviction", "node-ipam", "pod-garbage-collector"),
-    *("cronjob", "daemonset", "statefulset", "replicationcontroller", "horizontal-pod-autoscaler", "ttl-after-finished"),
-    *("endpoints", "endpointslice", "endpointslice-mirroring", "podgroup-protection", "ttl"),
+    *("cronjob", "daemonset", "statefulset", "replicationcontroller", "horizontal-pod-autoscaler"),
+    *("endpoints", "endpointslice", "endpointslice-mirroring", "podgroup-protection", "ttl", "ttl-after-finished"),
     *("certificatesigningrequest-approving", "certificatesigningrequest-cleaner", "certificatesigningrequest-signing"),
     *("kube-apiserver-serving-clustertrustbundle-publisher", "podcertificaterequest-cleaner"),
     *("ephemeral-volume", "persistentvolume-attach-detach", "persistentvolume-expander"),
