@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Final
 
@@ -54,6 +54,14 @@ async def scene(
             print("", *load.events, sep="\n")
             await kube.delete(made.secret)
     await asyncio.to_thread(installed.start)
+
+
+@pytest.fixture(autouse=True)
+def no_help(scene: Scene) -> Iterator[None]:
+    """Whatever becomes of a test, it leaves no balancer that tries others, and no clock that is ahead."""
+    yield
+    scene.fleet.balancer.tries_others = False
+    scene.fleet.set_clocks(0)
 
 
 def none_lost(event: Event, *, inside: int) -> None:
@@ -164,7 +172,6 @@ async def test_a_replica_that_is_killed_loses_the_calls_that_it_was_at_and_no_ot
         await scene.fleet.kill(killed)
         gone = time.monotonic()
         await event.more(60)
-    scene.fleet.balancer.tries_others = False
     # Then only calls that were under way are lost
     event.notes.append(f"{len(event.lost)} under way on it")
     assert [call for call in event.lost if call.began > gone] == []
@@ -190,7 +197,6 @@ async def test_an_expired_authority_found_at_the_start_is_replaced_before_anythi
             replica.backend.ready = True
         await asyncio.gather(*(eventually(replica.is_ready, seconds=60) for replica in replicas))
         await event.more(20)
-    scene.fleet.balancer.tries_others = False
     # Then calls are answered as soon as one runs. That it takes less than a second is held to where no processes are
     # started, which a busy machine is slow at: test_certs_calls.py
     found = min(moment for replica in replicas for moment in replica.when("certificate authority: "))
@@ -282,7 +288,6 @@ async def test_a_rotation_ends_well_whichever_write_is_the_last_of_a_replica_tha
                 spared |= {rotation.last} if rotation.taken else set()
                 load.events.append(event.part(str(rotation), since=rotation.began, notes=[note]))
         await scene.fleet.kill_all()
-    scene.fleet.balancer.tries_others = False
     scene.load.events += load.events
     # And only calls that were under way on those that were killed are lost
     assert [call for call in event.lost if not any(rotation.cut(call) for rotation in killing)] == []

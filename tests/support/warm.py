@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -36,6 +37,7 @@ class Warm:
         self.pid = pid
         self.returncode: int | None = None
         self._told = told
+        self._asking = threading.Lock()
 
     def poll(self) -> int | None:
         """Its exit code, when it has ended; -N for signal N."""
@@ -52,15 +54,18 @@ class Warm:
         # Not select(2), which knows files up to the thousandth.
         asked = select.poll()
         asked.register(self._told, select.POLLIN)
-        if self.returncode is None and asked.poll(None if timeout is None else 1000 * timeout):
-            self.returncode = _number(self._told)
-            os.close(self._told)
-        return self.returncode
+        with self._asking:
+            if self.returncode is None and asked.poll(None if timeout is None else 1000 * timeout):
+                self.returncode = _number(self._told)
+                os.close(self._told)
+            return self.returncode
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # It may have ended without our having been told yet.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -91,11 +96,18 @@ def _started(
 ) -> Warm:
     said = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(Path.cwd())}).encode()
     told, tells = os.pipe()
-    with _lock:
-        requests = _sockets.get(options) or _warmed(options)
-        socket.send_fds(requests, [NUMBER.pack(len(said))], [stdout, stderr, tells])
-        requests.sendall(said)
-    os.close(tells)
+    try:
+        with _lock:
+            requests = _sockets.get(options) or _warmed(options)
+            socket.send_fds(requests, [NUMBER.pack(len(said))], [stdout, stderr, tells])
+            requests.sendall(said)
+    except OSError:
+        # The one to fork from is gone: the next start makes another.
+        _sockets.pop(options, None)
+        os.close(told)
+        raise
+    finally:
+        os.close(tells)
     return Warm(_number(told), told)
 
 

@@ -81,14 +81,16 @@ def _served(requests: socket.socket) -> dict[str, Any] | None:
             return request
         os.close(files[0])
         os.close(files[1])
-        os.write(files[2], NUMBER.pack(pid))
         told[pid] = files[2]
 
 
 def _exactly(requests: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        data += requests.recv(size - len(data))
+        more = requests.recv(size - len(data))
+        if not more:
+            sys.exit("whoever asked is gone in the middle of it")
+        data += more
     return data
 
 
@@ -108,6 +110,8 @@ def _become_it(files: list[int]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Not before: who knows of us may send us signals.
+    os.write(files[2], NUMBER.pack(os.getpid()))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - of numbers, as all here
         os.dup2(nothing.fileno(), 0)
     os.dup2(files[0], 1)

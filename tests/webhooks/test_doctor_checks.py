@@ -248,6 +248,17 @@ def test_an_api_server_that_does_not_reach_the_service_is_told_of_network_polici
     assert ("networkPolicy.admissionCIDRs" in finding.todo) is unreached
 
 
+def test_that_another_webhook_is_not_reached_is_not_laid_on_the_network_policy_of_ours() -> None:
+    post = (
+        'failed to call webhook: Post "https://virt-api.kubevirt.svc:443/mutate": dial tcp: connect: connection refused'
+    )
+    message = f'Internal error occurred: failed calling webhook "virtualmachineinstances-mutator.kubevirt.io": {post}'
+
+    [finding] = ill(rewritten=refused(message, code=500))
+
+    assert "networkPolicy.admissionCIDRs" not in finding.todo
+
+
 @pytest.mark.parametrize(
     ("message", "by"),
     [

@@ -56,6 +56,17 @@ def logged(program: Program, event: str) -> bool:
     return f'"{event}"' in program.log.read_text()
 
 
+def test_a_signal_right_after_its_start_ends_it_and_one_after_its_end_is_none(tmp_path: Path) -> None:
+    for number in range(6):
+        program = Program((warm.NAME, "serve", *AT_ANY_PORT), log=tmp_path / f"log-{number}", start=warm.start)
+        began = time.monotonic()
+        program.terminate(seconds=20)
+        program.kill()
+
+        assert time.monotonic() - began < 10
+        assert not program.running
+
+
 def test_it_is_a_process_with_a_log_signals_and_an_end_of_its_own(tmp_path: Path) -> None:
     command = (warm.NAME, "serve", *AT_ANY_PORT)
     programs = [Program(command, log=tmp_path / name, start=warm.start) for name in ("one", "other")]

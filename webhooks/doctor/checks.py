@@ -24,7 +24,8 @@ OLDEST: Final = (1, 34)
 _SOON: Final = timedelta(days=7)
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _UNREACHED: Final = re.compile(
-    "failed calling webhook .*(deadline exceeded|i/o timeout|dial timeout|timed out|no route|connection refused)"
+    rf'failed calling webhook "[^"]*{re.escape(names.GROUP)}".*'
+    "(deadline exceeded|i/o timeout|dial timeout|timed out|no route|connection refused)"
 )
 _OPEN: Final = (
     "is a replica ready? Then something shuts the API server out: a network policy that misses it (the chart's "

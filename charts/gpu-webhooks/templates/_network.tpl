@@ -63,7 +63,7 @@ spec:
     {{- range $policy.admissionPods }}
     - namespaceSelector:
         matchLabels:
-          kubernetes.io/metadata.name: {{ .namespace }}
+          kubernetes.io/metadata.name: {{ .namespace | quote }}
       podSelector:
         matchLabels:
           {{- toYaml .labels | nindent 10 }}
@@ -98,7 +98,7 @@ spec:
 - fromEndpoints:
     {{- range . }}
     - matchLabels:
-        k8s:io.kubernetes.pod.namespace: {{ .namespace }}
+        k8s:io.kubernetes.pod.namespace: {{ .namespace | quote }}
         {{- toYaml .labels | nindent 8 }}
     {{- end }}
   {{- $ports | nindent 2 }}

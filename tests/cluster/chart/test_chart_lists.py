@@ -67,7 +67,7 @@ LISTS: Mapping[str, tuple[list[Any], Callable[[list[Any]], dict[str, Any]], Call
         1,
     ),
     "networkPolicy.admissionPods": (
-        [{"namespace": "kube-system", "labels": {"a": "b", "c": "true"}}, {"namespace": "d", "labels": {"e": "f"}}],
+        [{"namespace": "kube-system", "labels": {"a": "b", "c": "true"}}, {"namespace": "123", "labels": {"e": "f"}}],
         lambda some: {"networkPolicy": {"admissionPods": some}},
         _callers,
         1,

@@ -115,7 +115,7 @@ def test_cilium_has_a_rule_of_its_own_for_each_kind_of_caller_that_is_named_besi
     assert metrics == {"fromEndpoints": [selected], **to("8080")}
 
 
-CIDRS = ["10.0.0.5", "0.0.0.0/0", "::/0", "10.0.0.0/1000", "api.example.org/32"]
+CIDRS = ["10.0.0.5", "0.0.0.0/0", "::/0", "10.0.0.0/129", "api.example.org/32"]
 PODS: list[dict[str, Any]] = [
     {"namespace": "kube-system"},
     {"namespace": "kube-system", "labels": {}},

@@ -109,6 +109,7 @@ async def test_the_notes_warn_where_any_pod_may_pose_as_the_api_server(
     said = helm(plane, "install", values, "--dry-run=client").partition("NOTES:")[2]
 
     assert ("WARNING: whatever reaches the service's port may pose as the API server" in said) is warned
+    assert ("Only who shows a certificate may call the service." in said) is ("clientCA" in values)
 
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"

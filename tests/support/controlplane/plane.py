@@ -160,6 +160,7 @@ class ControlPlane:
         if self.etcd:
             os.kill(self.etcd.pid, signal.SIGSTOP)
             try:
+                self.etcd.wait_until(self._stands_still)
                 _copy(self._data, new)
             finally:
                 os.kill(self.etcd.pid, signal.SIGCONT)
@@ -272,6 +273,12 @@ class ControlPlane:
         return ran.stdout
 
     # Within
+
+    def _stands_still(self) -> bool:
+        """Whether every thread of etcd is stopped: one may be in the middle of a write when it is told to."""
+        assert self.etcd
+        stats = Path(f"/proc/{self.etcd.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
 
     @property
     def _data(self) -> Path:
