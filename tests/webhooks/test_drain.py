@@ -67,7 +67,7 @@ async def post_without_pause(port: int, tls: ssl.SSLContext, tally: Tally) -> No
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "drain_timeout",
-    [pytest.param("0.3", id="cut short"), pytest.param("0", id="at once")],
+    [pytest.param("0.6", id="cut short"), pytest.param("0", id="at once")],
 )
 async def test_no_request_that_was_sent_goes_unanswered_when_sigterm_comes(tmp_path: Path, drain_timeout: str) -> None:
     tallies = []
