@@ -11,7 +11,7 @@ from kubernetes_asyncio.client import Configuration
 from cluster.calls import JSON, LIST_SECONDS, Call, Obj, answered, lines, read
 from cluster.connection import Connection
 from cluster.errors import NotFound, Unreachable, api_error
-from cluster.keepalive import cut, keep_alive
+from cluster.keepalive import keep_alive
 from cluster.kinds import Kind
 from cluster.login import Headers, Login, Source
 from gpu.fields import clip, printable
@@ -171,10 +171,7 @@ class Api:
         call = Call("GET", path_of(kind, namespace), asked, query)
         async with answered(self._connection, call, limits=limits) as answer:
             keep_alive(answer)
-            try:
-                yield lines(answer, asked)
-            finally:
-                cut(answer)
+            yield lines(answer, asked)
 
     async def _json(
         self,

@@ -10,6 +10,7 @@ import orjson
 
 from cluster.connection import Connection, Loan
 from cluster.errors import ApiError, Silent, Unreachable, api_error
+from cluster.keepalive import cut
 
 REQUEST_SECONDS: Final = 10.0
 LIST_SECONDS: Final = 60.0
@@ -49,7 +50,9 @@ async def answered(
     """The answer of a call that was not refused, its body still to be read. Raises ApiError and Unreachable."""
     try:
         async with AsyncExitStack() as stack:
-            yield await _accepted(stack, connection, call, limits)
+            answer = await _accepted(stack, connection, call, limits)
+            stack.callback(cut, answer)
+            yield answer
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise Unreachable(f"{call.asked}: {str(error) or type(error).__name__}") from error
 

@@ -5,7 +5,6 @@ three files: standard output, standard error, and one that the pid is written in
 ``clock`` the processes go by one that tests set (``set_clock``).
 """
 
-import ctypes
 import gc
 import json
 import os
@@ -17,6 +16,7 @@ import struct
 import sys
 from typing import Any, Final
 
+from controlplane.leash import die_with
 from set_clock import set_clock
 
 NUMBER: Final = struct.Struct("!i")
@@ -24,7 +24,6 @@ CLOCKED: Final = "clock"
 PRODUCT: Final = "webhooks"
 _MODULES: Final = ("webhooks.cli", "cluster.connect", "cluster.catalog", "cluster.metrics", "controller.running")
 _MODULES_TOO: Final = ("controller.leaving", "controller.probes", "webhooks.doctor")
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
@@ -39,11 +38,8 @@ def main() -> None:
     request = _served(socket.socket(fileno=int(sys.argv[1])))
     if request is None:
         return
-    if sys.platform == "linux":
-        # Whoever asked for it is the parent of our parent, which ends with it.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            sys.exit("the process that asked for this one is gone")
+    # Whoever asked for it is the parent of our parent, which ends with it.
+    die_with(parent)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])

@@ -13,12 +13,17 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def main() -> None:
-    parent, program, *arguments = sys.argv[1:]
+def die_with(parent: int) -> None:
+    """Have this process, whose parent that is, be killed when that is gone, on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(parent):
+        if os.getppid() != parent:
             sys.exit("the process that asked for this one is gone")
+
+
+def main() -> None:
+    parent, program, *arguments = sys.argv[1:]
+    die_with(int(parent))
     os.execv(program, [program, *arguments])  # noqa: S606 - the caller's own program, without a shell
 
 
