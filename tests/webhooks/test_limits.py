@@ -13,6 +13,7 @@ import orjson
 import pytest
 from slow import SlowCatalog
 from structlog.testing import capture_logs
+from waiting import takes_less_than
 from wire import BODY, CHUNKED, WAITS, Caller, Served, call, serving, until, vmi
 
 from certs import SelfSigned
@@ -513,14 +514,18 @@ class TestTheCallersTimeout:
     @pytest.mark.parametrize("query", ["timeout=1s", "timeout=1s&timeout=30s", "a=b&timeout=1s"])
     async def test_is_kept_with_an_answer_of_504_and_the_uid(self, serve: Serve, query: str) -> None:
         served = await serve()
-        start = time.monotonic()
 
-        answer = await served.post(WAITS, path=f"/mutate?{query}")
+        async def attempt(_: int) -> float:
+            start = time.monotonic()
+            answer = await served.post(WAITS, path=f"/mutate?{query}")
+            took = time.monotonic() - start
+            assert took > 0.8
+            response = orjson.loads(answer.body)["response"]
+            assert (answer.code, response["uid"], response["allowed"]) == (200, "u-2", False)
+            assert (response["status"]["code"], response["status"]["reason"]) == (504, "Timeout")
+            return took
 
-        assert 0.8 < time.monotonic() - start < 1.0
-        response = orjson.loads(answer.body)["response"]
-        assert (answer.code, response["uid"], response["allowed"]) == (200, "u-2", False)
-        assert (response["status"]["code"], response["status"]["reason"]) == (504, "Timeout")
+        await takes_less_than(1, attempt, least=1)
 
     async def test_is_ten_seconds_where_it_says_nothing_that_a_webhook_can_have(self, serve: Serve) -> None:
         served = await serve()
