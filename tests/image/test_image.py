@@ -7,13 +7,18 @@ The Dockerfile itself is read, so it and these tests can't drift apart. What is 
   pip and nothing else for the build stage, a copy of the interpreter and its standard library for the final one. Their
   C library and the rest of this machine are there too;
 - the steps of the build run as whoever runs the tests;
+- pip takes wheels from a folder that was filled from the package registry once for all runs: to look through all that a
+  registry has takes it half a minute. What is not as the lock says is still found, by its hash;
 - root, who is bound by no permissions, starts the program as the image's user in a mount namespace that is read-only
   as a whole. Anybody else, and root where a namespace can't be made, has a tree without write permissions alone.
 """
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -39,7 +44,8 @@ REPOSITORY: Final = Path(__file__).parent.parent.parent
 REFUSED: Final = "raw-gpu.validate.create.pods.admin.1"
 JSON: Final = {"Content-Type": "application/json"}
 ROOMS: Final = ("gpu", "cluster", "certs", "controller", "webhooks")
-LOCKS: Final = ("requirements.txt", "requirements-build.txt", "requirements-dev.txt")
+INSTALLED: Final = ("requirements.txt", "requirements-build.txt")
+LOCKS: Final = (*INSTALLED, "requirements-dev.txt")
 
 IS_ROOT: Final = os.getuid() == 0
 SHUT: Final = (
@@ -103,11 +109,25 @@ def within(root: Path, text: str) -> str:
     return re.sub(r"(?<![\w./~-])/(?=\w)", f"{root}/", text)
 
 
-def perform(stage: Stage, root: Path, *, context: Path, python: Path, others: Mapping[str, Path]) -> None:
+@dataclass(frozen=True)
+class Base:
+    """The base of the build stage: a Python with pip, and the folder that pip takes wheels from."""
+
+    python: Path
+    wheels: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+        }
+        path = f"{self.python.parent}{os.pathsep}{os.defpath}"
+        return {**inherited, "PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
+
+
+def perform(stage: Stage, root: Path, *, context: Path, base: Base, others: Mapping[str, Path]) -> None:
     """Does what the stage's steps do to its files. Raises CalledProcessError where an engine would stop."""
     at = root
-    path = f"{python.parent}{os.pathsep}{os.defpath}"
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     for word, text in stage.steps:
         if word == "WORKDIR":
             at = Path(within(root, text))
@@ -125,7 +145,7 @@ def perform(stage: Stage, root: Path, *, context: Path, python: Path, others: Ma
                     shutil.copy2(source, target)
         elif word == "RUN":
             command = ["sh", "-c", within(root, text)]
-            variables = {**env, **{name: within(root, value) for name, value in stage.env.items()}, "PATH": path}
+            variables = {**base.env, **{name: within(root, value) for name, value in stage.env.items()}}
             try:
                 subprocess.run(command, cwd=at, env=variables, umask=0o022, check=True, capture_output=True, text=True)
             except subprocess.CalledProcessError as stopped:
@@ -228,6 +248,30 @@ def python_with_pip(scratch: Path) -> Path:
     return made / "bin/python"
 
 
+def wheel_cache(env: Mapping[str, str] = os.environ) -> Path:
+    """Where the wheels of these locks are kept for this Python; it may be deleted."""
+    locks = b"".join((REPOSITORY / lock).read_bytes() for lock in INSTALLED)
+    digest = hashlib.sha256(locks).hexdigest()[:16]
+    root = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache"
+    return Path(root) / "gpu-webhooks/wheels" / f"{sys.implementation.cache_tag}-{platform.machine()}-{digest}"
+
+
+@pytest.fixture(scope="module")
+def base(python_with_pip: Path) -> Base:
+    wheels = wheel_cache()
+    if not wheels.is_dir():
+        wheels.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=wheels.parent) as made:
+            fetch = [str(python_with_pip), "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+            for lock in INSTALLED:
+                locked = ["--require-hashes", "--requirement", str(REPOSITORY / lock)]
+                subprocess.run([*fetch, *locked, "--dest", f"{made}/wheels"], check=True)
+            # Another run may have been first: its wheels are the same.
+            with contextlib.suppress(OSError):
+                Path(made, "wheels").rename(wheels)
+    return Base(python_with_pip, wheels)
+
+
 @pytest.fixture(scope="module")
 def context(scratch: Path) -> Path:
     return context_of(REPOSITORY, scratch / "context")
@@ -256,13 +300,13 @@ class Image:
 
 
 @pytest.fixture(scope="module")
-def image(scratch: Path, context: Path, python_with_pip: Path) -> Image:
+def image(scratch: Path, context: Path, base: Base) -> Image:
     build, final = scratch / "build", scratch / "final"
     for root in (build, final):
         root.mkdir()
-    perform(BUILD, build, context=context, python=python_with_pip, others={})
+    perform(BUILD, build, context=context, base=base, others={})
     base_env = lay_bare_python(final)
-    perform(FINAL, final, context=context, python=python_with_pip, others={BUILD.name: build})
+    perform(FINAL, final, context=context, base=base, others={BUILD.name: build})
     make_read_only(final)
     shutil.copytree(REPOSITORY / "examples/catalog", scratch / "catalog")
     return Image(final, base_env, catalog=scratch / "catalog")
@@ -424,14 +468,14 @@ def test_the_image_is_built_with_the_backend_that_the_tests_have() -> None:
     assert {name: development.get(name) for name in build} == build
 
 
-@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-build.txt"])
+@pytest.mark.parametrize("lock", INSTALLED)
 @pytest.mark.parametrize(
     ("hashes", "telling"),
     [("--hash=sha256:" + "0" * 64, "DO NOT MATCH THE HASHES"), ("", "Hashes are required")],
     ids=["tampered", "without"],
 )
 def test_a_file_that_is_not_the_locked_one_stops_the_build(
-    tmp_path: Path, context: Path, python_with_pip: Path, *, lock: str, hashes: str, telling: str
+    tmp_path: Path, context: Path, base: Base, *, lock: str, hashes: str, telling: str
 ) -> None:
     shutil.copytree(context, tmp_path / "context")
     locked = (context / lock).read_text()
@@ -443,7 +487,7 @@ def test_a_file_that_is_not_the_locked_one_stops_the_build(
             Stage(BUILD.base, BUILD.name, steps),
             tmp_path / "root",
             context=tmp_path / "context",
-            python=python_with_pip,
+            base=base,
             others={},
         )
 
