@@ -37,6 +37,7 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
+from cached import cache
 
 from webhooks.testing import Reply
 
@@ -248,12 +249,11 @@ def python_with_pip(scratch: Path) -> Path:
     return made / "bin/python"
 
 
-def wheel_cache(env: Mapping[str, str] = os.environ) -> Path:
-    """Where the wheels of these locks are kept for this Python; it may be deleted."""
+def wheel_cache() -> Path:
+    """Where the wheels of these locks are kept for this Python."""
     locks = b"".join((REPOSITORY / lock).read_bytes() for lock in INSTALLED)
     digest = hashlib.sha256(locks).hexdigest()[:16]
-    root = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache"
-    return Path(root) / "gpu-webhooks/wheels" / f"{sys.implementation.cache_tag}-{platform.machine()}-{digest}"
+    return cache() / "wheels" / f"{sys.implementation.cache_tag}-{platform.machine()}-{digest}"
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
+from cached import cache
+
 PACKAGE: Final = "prometheus"
 _OURSELVES: Final = "install promtool (it comes with Prometheus; in Debian and Ubuntu: apt-get install prometheus)"
 
@@ -47,8 +49,7 @@ def promtool(env: Mapping[str, str] = os.environ, *, progress: TextIO | None = N
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
     """Where a fetched promtool is, or will be; it may be deleted."""
-    root = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache"
-    return Path(root) / "gpu-webhooks" / "promtool" / platform.machine()
+    return cache(env) / "promtool" / platform.machine()
 
 
 def _fetch(program: Path, env: Mapping[str, str]) -> None:

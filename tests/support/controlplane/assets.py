@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
+from cached import cache
 from controlplane.build import FLAGS, build_into
 from controlplane.errors import ControlPlaneError
 from controlplane.versions import MODULE
@@ -44,8 +45,7 @@ def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
     parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
     parts += [" ".join(FLAGS).encode(), sys.platform.encode(), platform.machine().encode()]
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-    root = env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home()) / ".cache"
-    return Path(root) / "gpu-webhooks" / "controlplane" / digest
+    return cache(env) / "controlplane" / digest
 
 
 def is_ready(env: Mapping[str, str] = os.environ) -> bool:

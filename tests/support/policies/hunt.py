@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,6 +26,11 @@ class Version:
     asked: list[Case] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     """What came of each case that it was asked."""
+
+    @property
+    def called(self) -> str:
+        """What it is, in words: the same for every run."""
+        return f"{self.of}: {self.title}"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -79,16 +84,20 @@ def agrees(policy: str, case: Case, found: Verdict) -> bool:
 
 
 class Table:
-    """The cases of a policy, those first that told most versions from it so far: the next are much like those."""
+    """The cases of a policy: first the one that told a version from it before, by ``telltales``; then those that told
+    most versions so far, since the next are much like those.
+    """
 
-    def __init__(self, cases: Sequence[Case]) -> None:
+    def __init__(self, cases: Sequence[Case], telltales: Mapping[str, str]) -> None:
         self._cases = cases
+        self._telltales = telltales
         self._told: Counter[int] = Counter()
 
     def for_(self, version: Version) -> Iterator[Case]:
         """The cases that a version is asked: where only the audit log can tell it, those that leave something there."""
         written_alone = version.title.startswith("auditAnnotations")
-        for at in sorted(range(len(self._cases)), key=lambda at: (-self._told[at], at)):
+        first = self._telltales.get(version.called)
+        for at in sorted(range(len(self._cases)), key=lambda at: (self._cases[at].title != first, -self._told[at], at)):
             if self._cases[at].audit or not written_alone:
                 yield self._cases[at]
 
