@@ -55,8 +55,10 @@ class Balancer:
             await asyncio.wait([self._probing])
         if self._server:
             self._server.close()
-        for end in list(self._open):
-            end.abort()
+        while self._entering or self._open:
+            for end in list(self._open):
+                end.abort()
+            await asyncio.sleep(0)
 
     def add(self, port: int, plain_port: int) -> Backend:
         """Look after another process."""

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Self
 
 _CHUNK = 65536
+_MOMENT = 0.05
 
 
 class Proxy:
@@ -20,7 +21,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._port = 0
         self._open: set[asyncio.StreamWriter] = set()
-        self._passing: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._frozen: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
@@ -43,8 +44,10 @@ class Proxy:
         """Break every connection, and refuse new ones until it is opened again."""
         if self._server:
             self._server.close()
-        self.cut()
-        await asyncio.gather(*self._passing)
+        # One that is being made can't be broken yet.
+        while self._serving:
+            self.cut()
+            await asyncio.wait(self._serving, timeout=_MOMENT)
 
     def cut(self) -> None:
         """Break every connection that there is now."""
@@ -56,6 +59,12 @@ class Proxy:
         self._frozen |= self._open
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+        await serving
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             there, back = await asyncio.open_connection("127.0.0.1", next(self._targets))
         except OSError:
@@ -64,12 +73,10 @@ class Proxy:
         self.opened += 1
         self._open |= {writer, back}
         ways = {asyncio.create_task(self._pass_on(reader, back)), asyncio.create_task(self._pass_on(there, writer))}
-        self._passing |= ways
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for end in (writer, back):
             end.transport.abort()
         await asyncio.wait(ways)
-        self._passing -= ways
         self._open -= {writer, back}
         self._frozen -= {writer, back}
 

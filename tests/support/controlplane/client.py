@@ -147,11 +147,16 @@ class Client:
         async with self._request("GET", path, parameters={"watch": "1", **parameters}) as response:
             if response.status >= 400:
                 raise APIError(json.loads(await response.read()))
-            async for line in response.content:
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise APIError(event["object"])
-                yield event["type"], event["object"]
+            try:
+                async for line in response.content:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise APIError(event["object"])
+                    yield event["type"], event["object"]
+            finally:
+                # Closed in the middle, it would wait for the server's goodbye, which may come after the loop's end.
+                if response.connection and response.connection.transport:
+                    response.connection.transport.abort()
 
     async def raw(
         self,
