@@ -1,11 +1,11 @@
 """The chart, rendered and installed by helm."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 from chartvalues import CHART
@@ -55,7 +55,34 @@ EVERYTHING: Final[Mapping[str, Any]] = {
 UNCHECKED: Final = "--disable-openapi-validation"
 """Has helm leave it to the API server to check objects: reading its schemas is a third of what an install costs."""
 
+T = TypeVar("T")
 _rendered: dict[str, str] = {}
+
+
+class Standing:
+    """What is installed on a control plane until something else is: tests that ask for the same share it."""
+
+    def __init__(self) -> None:
+        self._on: dict[ControlPlane, tuple[Callable[..., object], ExitStack, Any]] = {}
+
+    def on(self, plane: ControlPlane, install: Callable[[ControlPlane], AbstractContextManager[T]]) -> T:
+        """What ``install`` gives; entered unless it is what stands there, and left when the plane is cleared."""
+        stands = self._on.get(plane)
+        if stands is None or stands[0] is not install:
+            self.clear(plane)
+            with ExitStack() as entered:
+                given = entered.enter_context(install(plane))
+                stands = self._on[plane] = install, entered.pop_all(), given
+        found: T = stands[2]
+        return found
+
+    def clear(self, plane: ControlPlane) -> None:
+        """Take away what stands there, if anything does."""
+        if plane in self._on:
+            self._on.pop(plane)[1].close()
+
+
+standing: Final = Standing()
 
 
 @contextmanager
@@ -88,6 +115,8 @@ def helm(
     checked: bool = False,
 ) -> str:
     """What ``helm install`` or ``helm upgrade`` prints; ``checked``: see UNCHECKED. Raises HelmError."""
+    if verb == "install":
+        standing.clear(plane)
     # Without it an upgrade by no values at all takes those of the release before.
     options = (*options, "--reset-values") if verb == "upgrade" else options
     options = options if checked else (*options, UNCHECKED)
@@ -111,3 +140,10 @@ def installed(
         yield said
     finally:
         uninstall(plane, namespace=namespace)
+
+
+@contextmanager
+def plain(plane: ControlPlane) -> Iterator[None]:
+    """The release by no values but who may call is there."""
+    with installed(plane, {}):
+        yield

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from policies.force import until_taken_up
 from promtool import NoPromtoolError
 from promtool import promtool as promtool_of_machine
 from recorder import Recorder, recording
-from release import installed
+from release import installed, plain, standing
 from sharing import ByVersion
 from waiting import eventually
 
@@ -45,7 +46,12 @@ def promtool(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def chart_planes(new_plane: Callable[..., ControlPlane]) -> Callable[[str], ControlPlane]:
-    return ByVersion(lambda version: new_plane(version=version), stop=ControlPlane.stop)
+    return ByVersion(lambda version: new_plane(version=version), stop=_stop)
+
+
+def _stop(plane: ControlPlane) -> None:
+    standing.clear(plane)
+    plane.stop()
 
 
 @pytest.fixture(scope="session", params=[NEWEST, OLDEST])
@@ -59,9 +65,26 @@ async def kube(plane: ControlPlane) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="module")
-def recorder(plane: ControlPlane) -> Iterator[Recorder]:
+@pytest.fixture
+def plain_release(plane: ControlPlane) -> None:
+    """The release by no values but who may call is there."""
+    standing.on(plane, plain)
+
+
+@pytest.fixture
+def no_release(plane: ControlPlane) -> None:
+    """No release that tests share is there."""
+    standing.clear(plane)
+
+
+@pytest.fixture
+def recorder(plane: ControlPlane) -> Recorder:
     """What the API server calls while the chart is installed, its service outside of the cluster."""
+    return standing.on(plane, _recorded)
+
+
+@contextmanager
+def _recorded(plane: ControlPlane) -> Iterator[Recorder]:
     with recording() as calls:
         values = {"webhooks": {"url": calls.url}, "certificates": {"mode": "secret", "caBundle": calls.ca_pem}}
         with installed(plane, values):

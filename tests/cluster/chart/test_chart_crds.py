@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from controlplane.client import Client, ref
 from controlplane.errors import APIError
-from controlplane.plane import ControlPlane
-from release import installed
 
 from gpu import names
 from gpu.errors import FieldError
@@ -18,7 +16,7 @@ from gpu.gpuclass import GPUClass
 from gpu.gpudevice import GPUDevice
 from gpu.quantity import quantity
 
-pytestmark = pytest.mark.usefixtures("crds")
+pytestmark = pytest.mark.usefixtures("plain_release")
 
 SPEC: Mapping[str, Any] = {
     "vendor": "NVIDIA",
@@ -30,12 +28,6 @@ SPEC: Mapping[str, Any] = {
 }
 CRDS = ("gpuclasses.gpu.cozystack.io", "gpudevices.gpu.cozystack.io")
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def crds(plane: ControlPlane) -> Iterator[None]:
-    with installed(plane, {}):
-        yield
 
 
 def gpu_class(**spec: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from controlplane.client import Client, ref
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
-from release import NAME, NAMESPACE, installed, rendered
+from release import NAME, NAMESPACE, plain, rendered, standing
 from waiting import gone
 
 from gpu import names
@@ -38,12 +38,14 @@ async def rights(plane: ControlPlane, kube: Client) -> AsyncIterator[None]:
         for obj in rendered(plane, {})
         if obj["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "doctor" and obj["kind"] != "Pod"
     ]
-    with installed(plane, {}):
-        for obj in given:
-            await kube.apply(obj)
-        yield
-        for obj in given:
-            await kube.delete(obj)
+    standing.on(plane, plain)
+    for obj in given:
+        await kube.apply(obj)
+    yield
+    for obj in given:
+        await kube.delete(obj)
+    # Without policies that were taken away it is not as others would have it.
+    standing.clear(plane)
 
 
 @pytest.mark.usefixtures("rights")

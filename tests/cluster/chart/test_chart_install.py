@@ -13,7 +13,7 @@ from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
 from gpukinds import gpu_class
 from hooks import jobs_run
-from release import EVERYTHING, NAMESPACE, helm, installed, rendered, uninstall
+from release import EVERYTHING, NAMESPACE, helm, installed, plain, rendered, standing, uninstall
 from structural import ANYTHING, crd
 from waiting import eventually, exists, gone
 
@@ -118,7 +118,7 @@ async def _is_left(kube: Client, wanted: set[tuple[str, str]]) -> bool:
     return await of_the_release(kube) == wanted
 
 
-@pytest.mark.usefixtures("monitors")
+@pytest.mark.usefixtures("monitors", "no_release")
 async def test_the_api_server_warns_of_nothing_in_it(plane: ControlPlane, kube: Client) -> None:
     await kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for obj in (obj for obj in rendered(plane, EVERYTHING) if obj["kind"] != "Pod"):
@@ -146,12 +146,11 @@ BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE---
 
 
 @pytest.fixture
-async def release(plane: ControlPlane, kube: Client) -> AsyncIterator[None]:
+async def release(plane: ControlPlane, kube: Client) -> None:
     """The chart is there, and the service has put its authority into the webhook configurations."""
-    with installed(plane, {}):
-        await inject(kube.as_(SERVICE))
-        assert await bundles(kube) == [BUNDLE] * 8
-        yield
+    standing.on(plane, plain)
+    await inject(kube.as_(SERVICE))
+    assert await bundles(kube) == [BUNDLE] * 8
 
 
 async def inject(kube: Client) -> None:
@@ -210,6 +209,12 @@ async def test_an_upgrade_between_a_service_inside_and_one_outside_keeps_the_bun
     assert {one["clientConfig"].get("url") for one in configuration["webhooks"]} == {"https://127.0.0.1:9443/validate"}
     assert await bundles(kube) == [BUNDLE] * 8
 
+    helm(plane, "upgrade", {})
+
+    configuration = await kube.get(ref(ADMISSION, CONFIGURATIONS[1], "gpu-webhooks"))
+    assert {one["clientConfig"].get("url") for one in configuration["webhooks"]} == {None}
+    assert await bundles(kube) == [BUNDLE] * 8
+
 
 @NEWEST_ALONE
 @pytest.mark.usefixtures("release")
@@ -220,8 +225,8 @@ async def test_what_was_edited_by_hand_is_told_by_an_upgrade_and_put_right_when_
     await kube.patch(named, [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}])
 
     with pytest.raises(HelmError, match="conflict"):
-        helm(plane, "upgrade", {})
-    helm(plane, "upgrade", {}, "--force-conflicts")
+        helm(plane, "upgrade", {}, "--server-side=true")
+    helm(plane, "upgrade", {}, "--server-side=true", "--force-conflicts")
 
     assert (await kube.get(named))["webhooks"][0]["failurePolicy"] == "Fail"
     assert await bundles(kube) == [BUNDLE] * 8

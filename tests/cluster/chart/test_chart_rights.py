@@ -1,23 +1,15 @@
 """Who may do what by the chart's roles."""
 
-from collections.abc import Iterator
-
 import pytest
 from actors import admin_binding
 from controlplane.client import Client, ref
-from controlplane.plane import ControlPlane
-from release import NAMESPACE, installed
+from release import NAMESPACE
 from waiting import eventually
 
 RBAC = "rbac.authorization.k8s.io/v1"
 CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+pytestmark = pytest.mark.usefixtures("plain_release")
 SERVICE = f"system:serviceaccount:{NAMESPACE}:gpu-webhooks"
-
-
-@pytest.fixture(scope="module")
-def rights(plane: ControlPlane) -> Iterator[None]:
-    with installed(plane, {}):
-        yield
 
 
 async def may(
@@ -81,7 +73,6 @@ MAY_NOT = [
 ]
 
 
-@pytest.mark.usefixtures("rights")
 async def test_the_service_may_do_what_it_does_and_no_more(kube: Client) -> None:
     assert [right for right in MAY if not await may(kube, SERVICE, *right)] == []
     assert [right for right in MAY_NOT if await may(kube, SERVICE, *right)] == []
@@ -141,7 +132,6 @@ CONTROLLER_MAY_NOT = [
 ]
 
 
-@pytest.mark.usefixtures("rights")
 async def test_the_controller_may_do_what_it_does_and_no_more(kube: Client) -> None:
     assert [right for right in CONTROLLER_MAY if not await may(kube, CONTROLLER, *right)] == []
     assert [right for right in CONTROLLER_MAY_NOT if await may(kube, CONTROLLER, *right)] == []
@@ -161,7 +151,6 @@ async def bind(kube: Client, role: str) -> tuple[str, str]:
     return namespace, f"{namespace}-user"
 
 
-@pytest.mark.usefixtures("rights")
 @pytest.mark.parametrize(
     ("role", "label", "writes"),
     [

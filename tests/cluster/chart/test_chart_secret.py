@@ -14,7 +14,7 @@ from controlplane.errors import APIError
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
 from installed import Installed
-from release import uninstall
+from release import standing, uninstall
 from waiting import eventually
 
 from certs import Authority, Pair, utc_now
@@ -39,6 +39,7 @@ def write(folder: Path, pair: Pair) -> None:
 @pytest.fixture
 def release(plane: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
     """The chart in mode secret, and its service with a pair in ``tmp_path``."""
+    standing.clear(plane)
     write(tmp_path, issued())
     installed = Installed(plane)
     given = {"mode": "secret", "caBundle": THEIRS.certificate_pem.decode()}
