@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import count
+from typing import Final, NamedTuple
 
 from gpu import names, patch
 from gpu.gpuclass import GPUClass
@@ -11,8 +12,11 @@ from gpu.gpudevice import GPUDevice
 from gpu.patch import Operation
 from gpu.vmi import DEVICES, RESOURCES, Entry, VMISpec
 
+_LABEL: Final = patch.pointer("metadata", "labels", names.DEVICE_REFERENCE)
 
-@dataclass(frozen=True, slots=True)
+
+# Not frozen, for speed; nothing changes one.
+@dataclass(slots=True)
 class Grant:
     """What a device grants: ``count`` GPUs of one extended resource."""
 
@@ -30,8 +34,7 @@ def granted(device: GPUDevice, gpu_class: GPUClass | None) -> Grant | None:
     return Grant(name, device.count) if name else None
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(NamedTuple):
     """The operations, in order, and a line for each kind of change that they make."""
 
     operations: list[Operation]
@@ -112,4 +115,6 @@ def stamp(vmi: VMISpec, device: str) -> Operation | None:
     """The operation that sets the device-reference label; None where it has that value already."""
     if vmi.reference == device:
         return None
+    if vmi.metadata.get("labels") is not None:
+        return patch.add(_LABEL, device)
     return patch.put(vmi.obj, ("metadata", "labels", names.DEVICE_REFERENCE), device)

@@ -67,7 +67,8 @@ def read_template(text: str) -> DeviceTemplate:
     return DeviceTemplate(fields.required_text(value, "className", FIELD), read_count(value, FIELD))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, for speed; nothing changes one.
+@dataclass(slots=True, kw_only=True)
 class Maker:
     """Who a device is built for, as far as the mutating phase knows: the VMI has no uid yet, perhaps no name.
 

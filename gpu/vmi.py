@@ -76,11 +76,12 @@ class VMISpec:
         """Read a VMI. Raises FieldError where a part on the way to a GPU has the wrong type."""
         metadata = fields.required_object(obj, "metadata", "")
         reference, template = read_marks(metadata)
-        fields.optional_text(metadata, "name", "metadata")
+        if type(metadata.get("name")) is not str:
+            fields.optional_text(metadata, "name", "metadata")
         spec = fields.optional_object(obj, "spec", "") or {}
         domain = fields.optional_object(spec, "domain", "spec") or {}
         devices = fields.optional_object(domain, "devices", "spec.domain") or {}
-        resources = fields.optional_object(domain, "resources", "spec.domain") or {}
+        resources = fields.optional_object(domain, "resources", "spec.domain") if "resources" in domain else None
         gpus = _entries(devices, "gpus") if "gpus" in devices else ()
         host_devices = _entries(devices, "hostDevices") if "hostDevices" in devices else ()
         claims = fields.objects(spec, "resourceClaims", "spec") if "resourceClaims" in spec else ()
@@ -98,8 +99,9 @@ class VMISpec:
 
     def count(self, gpu_names: AbstractSet[str]) -> int:
         """How many GPU entries there are."""
-        of_host_devices = [entry for entry in self.host_devices if entry.get("deviceName") in gpu_names]
-        return len(self.gpus) + len(of_host_devices)
+        if not self.host_devices:
+            return len(self.gpus)
+        return len(self.gpus) + sum(entry.get("deviceName") in gpu_names for entry in self.host_devices)
 
     def gpu_amounts(self, gpu_names: AbstractSet[str]) -> Iterator[Amount]:
         """The GPU resource names in ``domain.resources``, whatever their quantity."""
@@ -145,8 +147,8 @@ def _entries(devices: Mapping[str, Any], list_name: str) -> Sequence[dict[str, A
 
 def read_marks(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The device-reference label and the device-template annotation of a VMI. Raises FieldError."""
-    labels = fields.optional_object(metadata, "labels", "metadata")
-    annotations = fields.optional_object(metadata, "annotations", "metadata")
+    labels = fields.optional_object(metadata, "labels", "metadata") if "labels" in metadata else None
+    annotations = fields.optional_object(metadata, "annotations", "metadata") if "annotations" in metadata else None
     return (
         fields.optional_text(labels, names.DEVICE_REFERENCE, "metadata.labels") if labels else None,
         fields.optional_text(annotations, names.DEVICE_TEMPLATE, "metadata.annotations") if annotations else None,

@@ -1,8 +1,8 @@
 """What an admission decision comes to: an answer, and the refusal that it may carry."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from gpu.errors import FieldError
 from gpu.fields import clip, printable
@@ -50,13 +50,12 @@ class Refusal:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Let in with a patch and warnings, or refused."""
 
     refusal: Refusal | None = None
-    patch: list[Operation] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    patch: Sequence[Operation] = ()
+    warnings: Sequence[str] = ()
 
 
 LET_IN: Final = Answer()

@@ -181,8 +181,11 @@ class EmbeddedCatalog:
         return self._truth.devices[obj["metadata"]["namespace"]][obj["metadata"]["name"]]
 
     def _drop_abandoned(self, namespace: str) -> None:
+        built = [device for device in self._truth.devices[namespace].values() if device.from_template]
+        if not built:
+            return
         vmis, now = self._truth.vmis[namespace].values(), self._clock()
-        for device in list(self._truth.devices[namespace].values()):
+        for device in built:
             old = device.touched is not None and now - device.touched > _NEVER_CAME
             if old and idle_template_devices([device], vmis):
                 self._truth.drop(names.GPU_DEVICE, namespace, device.name)

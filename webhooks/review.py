@@ -1,6 +1,6 @@
 """The AdmissionReview codec: bytes in, bytes out (k8s.io/api/admission/v1)."""
 
-import base64
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +13,7 @@ from webhooks.answer import Answer, Refusal, bad_request
 
 API_VERSION: Final = "admission.k8s.io/v1"
 
-_TEXT: Final = {str}
+_joined: Final = "".join
 _OBJECT: Final = {dict, type(None)}
 
 _LONGEST_WARNING: Final = 256
@@ -107,10 +107,12 @@ def _plain(request: dict[str, Any], uid: str) -> Request | None:
         old,
         dry_run,
     )
-    texts = (found.group, found.version, found.kind, found.subresource, found.operation, found.name, found.namespace)
-    if {type(found.username), *map(type, texts), *map(type, groups)} != _TEXT:
+    try:
+        # Texts alone can be joined, and it is the cheapest way to find out.
+        _joined((found.group, found.version, found.subresource, found.name, found.namespace, found.username, *groups))
+        return found if _joined((found.kind,)) and _joined((found.operation,)) else None
+    except TypeError:
         return None
-    return found if found.kind and found.operation else None
 
 
 def _request(request: Mapping[str, Any], uid: str) -> Request:
@@ -143,7 +145,7 @@ def encode(uid: str, answer: Answer) -> bytes:
         response["status"] = status(answer.refusal)
     elif answer.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(orjson.dumps(answer.patch)).decode("ascii")
+        response["patch"] = b2a_base64(orjson.dumps(answer.patch), newline=False).decode("ascii")
     if answer.warnings:
         response["warnings"] = [_one_line(warning) for warning in answer.warnings]
     return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})

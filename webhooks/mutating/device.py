@@ -20,7 +20,7 @@ from webhooks.context import Context
 from webhooks.facts import Facts, afresh, judged, judged_by_offer
 from webhooks.review import Request
 from webhooks.rules.order import order_is_offered
-from webhooks.rules.reference import Claimant, idle_device, what_is_granted
+from webhooks.rules.reference import Claimant, idle_device, what_is_granted, what_is_to_be_granted
 from webhooks.rules.vmi import no_more_entries_than_granted
 
 MOST_IDLE: Final = 64
@@ -40,8 +40,7 @@ class Fit(NamedTuple):
     gpu_names: AbstractSet[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The device to use, what fits it, and a line for the person who asked, if there is news."""
 
     device: GPUDevice
@@ -62,31 +61,34 @@ async def template_device(request: Request, context: Context, vmi: VMISpec, want
         if isinstance(kept, Refusal):
             return kept
         if kept is not None:
-            fit = await judged_by_offer(partial(what_fits, vmi, kept), catalog)
+            fit = await judged_by_offer(partial(_fits, vmi, kept), catalog)
             return fit if isinstance(fit, Refusal) else Found(kept, fit)
 
     maker = Maker.of(vmi.metadata, request_uid="" if request.dry_run else request.uid)
-    ordered = wanted.device(request.namespace, maker.device_name(wanted))
+    name = maker.device_name(wanted)
 
     def judge(offer: Offer) -> Fit | Refusal:
         refusal = order_is_offered(offer, wanted.class_name, wanted.count, field=template.FIELD)
-        return refusal or what_fits(vmi, ordered, offer)
+        return refusal or what_fits(vmi, what_is_to_be_granted(wanted, name, offer), offer)
 
     fit = await judged_by_offer(judge, catalog)
     if isinstance(fit, Refusal):
         return fit
-    found = await search.build(maker, ordered)
+    found = await search.build(maker, name)
     if isinstance(found, Refusal):
         return found
     device, note = found
     if device.held:
-        fit = await judged_by_offer(partial(what_fits, vmi, device), catalog)
+        fit = await judged_by_offer(partial(_fits, vmi, device), catalog)
     return fit if isinstance(fit, Refusal) else Found(device, fit, note)
 
 
-def what_fits(vmi: VMISpec, device: GPUDevice, offer: Offer) -> Fit | Refusal:
-    """What the device grants, where the VMI has no more entries than that."""
-    grant = what_is_granted(device, offer)
+def _fits(vmi: VMISpec, device: GPUDevice, offer: Offer) -> Fit | Refusal:
+    return what_fits(vmi, what_is_granted(device, offer), offer)
+
+
+def what_fits(vmi: VMISpec, grant: Grant | Refusal, offer: Offer) -> Fit | Refusal:
+    """What is granted, where the VMI has no more entries than that; what keeps it from being granted where it isn't."""
     if isinstance(grant, Refusal):
         return grant
     gpu_names = grant.with_names(offer.names)
@@ -105,20 +107,19 @@ class _Search:
 
         return await self._claim(reference, idle_device, spare=_JUST_TOUCHED)
 
-    async def build(self, maker: Maker, ordered: GPUDevice) -> tuple[GPUDevice, str] | Refusal:
+    async def build(self, maker: Maker, name: str) -> tuple[GPUDevice, str] | Refusal:
         """A device of its own: an earlier one of the same VM where that is idle, else a new one.
 
-        ``ordered`` is the device by the first name that it could have.
+        ``name`` is the first that it could have.
         """
         namespace = self.request.namespace
         for salt in range(_TRIES):
             if salt:
-                ordered = self.wanted.device(namespace, maker.device_name(self.wanted, salt=salt))
-            name = ordered.name
+                name = maker.device_name(self.wanted, salt=salt)
             known = self.context.catalog.device(namespace, name) is not None
             claimed = await self._claim(name, idle_device) if known else None
             if claimed is None:
-                created = await self._create(ordered)
+                created = await self._create(name)
                 if created is not None:
                     return created if isinstance(created, Refusal) else (created, self._note(created, "built", "built"))
                 claimed = await self._claim(name, idle_device)
@@ -157,15 +158,14 @@ class _Search:
             return device
         raise CatalogError(f"GPUDevice {name!r} was changed by others in {_TRIES} tries to take it over")
 
-    async def _create(self, device: GPUDevice) -> GPUDevice | Refusal | None:
+    async def _create(self, name: str) -> GPUDevice | Refusal | None:
         """The new device; None where the name is taken by now."""
-        if refusal := await self._too_many_idle():
+        catalog, namespace = self.context.catalog, self.request.namespace
+        if len(catalog.devices(namespace)) >= MOST_IDLE and (refusal := await self._too_many_idle()):
             return refusal
         dry_run = self.request.dry_run
         try:
-            created = await self.context.catalog.build_device(
-                device.namespace, device.name, self.wanted, dry_run=dry_run
-            )
+            created = await catalog.build_device(namespace, name, self.wanted, dry_run=dry_run)
         except NameTaken:
             return None
         except BuildRefused as error:
@@ -180,8 +180,7 @@ class _Search:
     async def _too_many_idle(self) -> Refusal | None:
         """A namespace has at most 64 template devices without a VMI."""
         catalog, namespace = self.context.catalog, self.request.namespace
-        known = catalog.devices(namespace)
-        if len(known) < MOST_IDLE or idle_template_devices(known, catalog.vmis(namespace)) < MOST_IDLE:
+        if idle_template_devices(catalog.devices(namespace), catalog.vmis(namespace)) < MOST_IDLE:
             return None
         idle = idle_template_devices(await catalog.fresh_devices(namespace), await catalog.fresh_vmis(namespace))
         if idle < MOST_IDLE:

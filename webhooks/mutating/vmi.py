@@ -12,7 +12,7 @@ from webhooks.context import Context
 from webhooks.facts import Facts, judged
 from webhooks.mutating.device import Fit, template_device, what_fits
 from webhooks.review import Request
-from webhooks.rules.reference import Claimant, usable_device
+from webhooks.rules.reference import Claimant, usable_device, what_is_granted
 
 _LONGEST_WARNING: Final = 120
 
@@ -35,7 +35,7 @@ async def _by_reference(vmi: VMISpec, reference: str, namespace: str, context: C
         device = usable_device(facts, reference, None, Claimant(namespace, vmi.name, None))
         if isinstance(device, Refusal):
             return device
-        fit = what_fits(vmi, device, facts.offer)
+        fit = what_fits(vmi, what_is_granted(device, facts.offer), facts.offer)
         return fit if isinstance(fit, Refusal) else _rewritten(vmi, device, fit)
 
     verdict = await judged(judge, context.catalog, namespace, reference)
@@ -45,5 +45,6 @@ async def _by_reference(vmi: VMISpec, reference: str, namespace: str, context: C
 def _rewritten(vmi: VMISpec, device: GPUDevice, fit: Fit, note: str = "") -> Answer:
     label = stamp(vmi, device.name)
     change = rewrite(vmi, grant=fit.grant, gpu_names=fit.gpu_names)
-    warnings = [clip(line, _LONGEST_WARNING) for line in ([note, *change.changes] if note else change.changes)]
+    lines = [note, *change.changes] if note else change.changes
+    warnings = [clip(line, _LONGEST_WARNING) for line in lines] if lines else lines
     return Answer(None, [label, *change.operations] if label else change.operations, warnings)

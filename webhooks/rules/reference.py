@@ -1,8 +1,7 @@
 """Rules on the device that a VMI refers to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpu import fields, names, template
 from gpu.gpudevice import GPUDevice
@@ -14,8 +13,7 @@ from webhooks.answer import Refusal, conflict, forbidden, invalid, merged
 from webhooks.facts import Facts
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
+class Claimant(NamedTuple):
     """The VMI that wants a device. ``uid`` is None in the mutating phase, where a VMI has none yet."""
 
     namespace: str
@@ -128,9 +126,19 @@ def idle_device(facts: Facts, name: str, wanted: DeviceTemplate, claimant: Claim
 def what_is_granted(device: GPUDevice, offer: Offer) -> Grant | Refusal:
     """What the device grants is known: it holds GPUs, or its class says of which resource they are."""
     grant = granted(device, offer.classes.get(device.class_name))
-    if grant is not None:
-        return grant
-    message = f"GPUDevice {device.name!r} holds nothing, and GPUClass {device.class_name!r} names no resource to grant"
+    return _nothing_to_grant(device.name, device.class_name) if grant is None else grant
+
+
+def what_is_to_be_granted(wanted: DeviceTemplate, name: str, offer: Offer) -> Grant | Refusal:
+    """What a new device is to grant is known: its class says of which resource its GPUs are."""
+    gpu_class = offer.classes.get(wanted.class_name)
+    if gpu_class is None or (resource := gpu_class.resource_name) is None:
+        return _nothing_to_grant(name, wanted.class_name)
+    return Grant(resource, wanted.count)
+
+
+def _nothing_to_grant(name: str, class_name: str) -> Refusal:
+    message = f"GPUDevice {name!r} holds nothing, and GPUClass {class_name!r} names no resource to grant"
     return forbidden(REFERENCE_FIELD, message, "order a device of a class that is offered: kubectl get gpuclasses")
 
 
