@@ -21,13 +21,13 @@ help: ## Show the targets
 demo: $(READY) ## Run the pair on its embedded catalog and show what it does to a few virtual machines
 	@$(BIN)/gpu-webhooks demo
 
-# Three at a time on two cores, since tests on a control plane spend much of their time waiting.
+# Four at a time on two cores, since tests on a control plane spend much of their time waiting.
 test: announce ## Lint, then run every test; the first run builds a control plane before
 	@$(MAKE) --no-print-directory --jobs 2 lint collected
 	@$(MAKE) --no-print-directory control-plane
-	$(BIN)/pytest --numprocesses 3
+	$(BIN)/pytest --numprocesses 4
 
-# pytest keeps the tests as it rewrites them; else each of the three would do it, while mypy leaves a core idle.
+# pytest keeps the tests as it rewrites them; else each of the four would do it, while mypy leaves a core idle.
 collected: $(READY)
 	@$(BIN)/pytest --collect-only --quiet > /dev/null 2>&1 || true
 
