@@ -74,9 +74,8 @@ $(READY): pyproject.toml requirements-dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.txt > $(VENV)/uv.txt
 	$(PIP) install --require-hashes -r $(VENV)/uv.txt
-	@index=$${PIP_INDEX_URL:-$$($(PIP) config get global.index-url 2> /dev/null)}; \
-		$(BIN)/uv pip install --quiet --python $(BIN)/python --system-certs $${index:+--default-index "$$index"} \
-			--require-hashes -r requirements-dev.txt || $(PIP) install --require-hashes -r requirements-dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --system-certs --require-hashes -r requirements-dev.txt || \
+		$(PIP) install --require-hashes -r requirements-dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 

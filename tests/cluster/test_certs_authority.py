@@ -15,8 +15,9 @@ from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from replicas import KINDS, Forwarder, Place, a_place, authority_in, best_of_six, until
+from replicas import KINDS, Forwarder, Place, a_place, authority_in, until
 from structlog.testing import capture_logs
+from waiting import best_of_six
 
 from certs import Authority, ClusterCertificates, utc_now
 from certs.authorities import Authorities, secret_of

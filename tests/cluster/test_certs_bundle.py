@@ -12,9 +12,9 @@ import pytest
 from controlplane.client import Client, ref
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
-from replicas import KINDS, Place, a_place, best_of_six, until, webhook
+from replicas import KINDS, Place, a_place, until, webhook
 from structlog.testing import capture_logs
-from waiting import eventually, exists
+from waiting import best_of_six, eventually, exists
 
 from certs import Authority, ClusterCertificates, utc_now
 from gpu import names

@@ -11,9 +11,9 @@ from controlplane.client import Client
 from controlplane.errors import APIError
 from controlplane.plane import ControlPlane
 from controlplane.versions import NEWEST
-from replicas import KINDS, Place, a_place, best_of_six, issuer_served_by, subject_of, until, webhook
+from replicas import KINDS, Place, a_place, issuer_served_by, subject_of, until, webhook
 from reviewer import Caller, Reviewer
-from waiting import exists
+from waiting import best_of_six, exists
 
 from certs import Authority, ClusterCertificates, utc_now
 from certs.authorities import Authorities, secret_of

@@ -14,11 +14,11 @@ from controlplane.client import ref
 from controlplane.versions import NEWEST
 from fleet import Fleet
 from installed import Installed
-from replicas import ADDRESS, KINDS, best_of_six
+from replicas import ADDRESS, KINDS
 from rotations import DAYS, DUE, Roads, Rotation
 from scene import DAY, SECONDS, Files, Scene
 from steady import Event, Load
-from waiting import eventually
+from waiting import best_of_six, eventually
 
 from certs import Authority, utc_now
 from certs.authorities import Authorities, certificate_of, secret_of

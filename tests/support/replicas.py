@@ -4,7 +4,7 @@ import asyncio
 import base64
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -155,16 +155,6 @@ async def until(condition: Callable[[], object], *, seconds: float = 10) -> floa
 
     await eventually(look, seconds=seconds, every=0.005)
     return time.monotonic() - begin
-
-
-async def best_of_six(measure: Callable[[], Awaitable[float]]) -> float:
-    """Seconds: of the first measure below one, else the least of six, as others use the machine too."""
-    least = 1e9
-    for _ in range(6):
-        least = min(least, await measure())
-        if least < 1:
-            break
-    return least
 
 
 class Forwarder:

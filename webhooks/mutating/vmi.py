@@ -45,6 +45,5 @@ async def _by_reference(vmi: VMISpec, reference: str, namespace: str, context: C
 def _rewritten(vmi: VMISpec, device: GPUDevice, fit: Fit, note: str = "") -> Answer:
     label = stamp(vmi, device.name)
     change = rewrite(vmi, grant=fit.grant, gpu_names=fit.gpu_names)
-    lines = [note, *change.changes] if note else change.changes
-    warnings = [clip(line, _LONGEST_WARNING) for line in lines] if lines else lines
+    warnings = [clip(line, _LONGEST_WARNING) for line in ([note, *change.changes] if note else change.changes)]
     return Answer(None, [label, *change.operations] if label else change.operations, warnings)

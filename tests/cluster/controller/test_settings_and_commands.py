@@ -1,5 +1,6 @@
 """The settings that are published, and what the command line tells and does of devices, classes and names."""
 
+import itertools
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from gpukinds import API_VERSION
 from hooks import run_command
 from machines import plain_pod
 from pooled import Pool
-from waiting import eventually, gone, takes_less_than
+from waiting import best_of_six, eventually, gone
 
 SETTINGS = ref("v1", "ConfigMap", "gpu-settings", "gpu-system")
 
@@ -36,9 +37,10 @@ async def refused_by_name(pool: Pool, resource: str) -> None:
 
 async def within_a_second(change: Callable[[int], Awaitable[object]], look: Callable[[], Awaitable[object]]) -> None:
     """After a change it is so soon."""
+    numbers = itertools.count()
 
-    async def attempt(number: int) -> float:
-        await change(number)
+    async def measure() -> float:
+        await change(next(numbers))
         began = time.monotonic()
 
         async def is_so() -> bool:
@@ -48,7 +50,7 @@ async def within_a_second(change: Callable[[int], Awaitable[object]], look: Call
         await eventually(is_so, every=0.02)
         return time.monotonic() - began
 
-    await takes_less_than(1, attempt)
+    assert await best_of_six(measure, least=3) < 1
 
 
 async def test_settings_that_are_lost_or_edited_are_right_again_within_a_second(kube: Client, pool: Pool) -> None:
