@@ -14,11 +14,8 @@ The Dockerfile itself is read, so it and these tests can't drift apart. What is 
 """
 
 import asyncio
-import contextlib
-import hashlib
 import json
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -37,7 +34,7 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
-from cached import cache
+from wheels import wheels
 
 from webhooks.testing import Reply
 
@@ -249,27 +246,9 @@ def python_with_pip(scratch: Path) -> Path:
     return made / "bin/python"
 
 
-def wheel_cache() -> Path:
-    """Where the wheels of these locks are kept for this Python."""
-    locks = b"".join((REPOSITORY / lock).read_bytes() for lock in INSTALLED)
-    digest = hashlib.sha256(locks).hexdigest()[:16]
-    return cache() / "wheels" / f"{sys.implementation.cache_tag}-{platform.machine()}-{digest}"
-
-
 @pytest.fixture(scope="module")
 def base(python_with_pip: Path) -> Base:
-    wheels = wheel_cache()
-    if not wheels.is_dir():
-        wheels.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=wheels.parent) as made:
-            fetch = [str(python_with_pip), "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-            for lock in INSTALLED:
-                locked = ["--require-hashes", "--requirement", str(REPOSITORY / lock)]
-                subprocess.run([*fetch, *locked, "--dest", f"{made}/wheels"], check=True)
-            # Another run may have been first: its wheels are the same.
-            with contextlib.suppress(OSError):
-                Path(made, "wheels").rename(wheels)
-    return Base(python_with_pip, wheels)
+    return Base(python_with_pip, wheels(python_with_pip, [REPOSITORY / lock for lock in INSTALLED]))
 
 
 @pytest.fixture(scope="module")
